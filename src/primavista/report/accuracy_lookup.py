@@ -57,7 +57,7 @@ class Finals:
         return next((self.cells[key] for key in keys if key in self.cells), [])
 
     def protocols(self, beginning: str) -> list[str]:
-        """Return the protocols that there are, from coarse to fine, whose names have this beginning."""
+        """Return the protocols whose names begin so, from coarse to fine."""
         found = {protocol for _, protocol, *_ in self.cells if protocol.startswith(beginning)}
         return sorted(found, key=protocol_order)
 

@@ -10,7 +10,7 @@ from primavista.report.table import Row, Table
 from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
 
-Cells = Sequence[StoredCell]
+Describe = Callable[[StoredCell], str | None]
 
 
 def retrained_note(cells: Iterable[StoredCell]) -> list[str]:
@@ -55,66 +55,33 @@ def _join(texts: Iterable[str], last: str = "and") -> str:
 
 
 def methods_paragraph(cells: Iterable[StoredCell]) -> str:
-    """Describe strategies, data, network, tests, runs and versions; empty if no cell is done."""
+    """Describe strategies, data, network, tests, runs and machine; empty if no cell is done."""
     done = [cell for cell in cells if cell.status == "done"]
     if not done:
         return ""
-    names = sorted({cell.strategy for cell in done}, key=strategy_order)
-    ordered = sorted(done, key=lambda cell: protocol_order(cell.protocol))
+
+    def every(describe: Describe, last: str = "and") -> str:
+        return _join((describe(cell) or "" for cell in done), last)
+
+    done.sort(key=lambda cell: (strategy_order(cell.strategy), protocol_order(cell.protocol)))
     runs = len({cell.run for cell in done})
     over = f"means and sample standard deviations over {runs} runs" if runs > 1 else "of one run"
     sentences = (
-        f"We compare {_join(strategy_info(name).title for name in names)} on "
-        f"{_join(map(_protocol, ordered))}.",
-        f"The data is {_join(map(_data_set, done))}.",
-        f"The network is {_join(map(_network, done), 'or')}.",
+        f"We compare {every(lambda cell: strategy_info(cell.strategy).title)} on "
+        f"{every(_protocol)}.",
+        f"The data is {every(_data)}, with {every(_training, 'or')} for training, at "
+        f"{every(_size, 'or')}.",
+        f"The network is {every(_network, 'or')}, computed in {every(_precision, 'or')}.",
         f"Accuracy is measured on {tested_on(done)}; results are {over}.",
         *retrained_note(done),
-        "Hyperparameters are those of primavista's presets, except where the tables "
-        "“changed” and “options” say otherwise.",
-        f"Everything was computed with {_join(map(_software, done), 'or')}.",
+        "Hyperparameters are those of primavista's presets, except where the table of changes "
+        "says otherwise.",
+        f"Everything was computed with {every(_software, 'or')}.",
     )
     return " ".join(sentences)
 
 
-def _protocol(cell: StoredCell) -> str:
-    batches = f" ({cell.batches:,} batches)" if cell.batches else ""
-    return f"{protocol_title(cell.protocol)}{batches}"
-
-
-def _data_set(cell: StoredCell) -> str:
-    name = DATA_TITLES.get(cell.data_name, cell.data_name)
-    if cell.facts is None or cell.result is None:
-        return name
-    facts = cell.facts
-    return (
-        f"{name}, with {len(cell.result.classes)} classes and {facts.train_frames:,} training "
-        f"frames in {facts.train_sessions:,} videos, scaled to {facts.size} × {facts.size} pixels"
-    )
-
-
-def _network(cell: StoredCell) -> str:
-    spec = cell.cell.backbone
-    options = ", ".join(f"{key} {value}" for key, value in spec.options.items())
-    return f"{spec.name}{f' ({options})' if options else ''} with {_weights(cell)}"
-
-
-def _weights(cell: StoredCell) -> str:
-    weights = cell.cell.backbone.weights
-    if weights == FROM_FUNCTION:
-        return "the weights that it is built with"
-    return f"the weights {weights}"
-
-
-def _software(cell: StoredCell) -> str:
-    machine = cell.machine
-    versions = [f"{name} {machine[name]}" for name in ("primavista", "torch") if machine.get(name)]
-    place = machine.get("gpu") if machine.get("device") == "cuda" else machine.get("cpu")
-    where = f"on {place or cell.cell.device}, in {cell.cell.precision}"
-    return f"{_join(versions)} {where}" if versions else where
-
-
-def run_table(cells: Cells) -> Table | None:
+def run_table(cells: Sequence[StoredCell]) -> Table | None:
     """Return what was run, one row per fact, or None if there is no cell."""
     counted = {cell.protocol for cell in cells if cell.batches}
     telling = [cell for cell in cells if cell.batches or cell.protocol not in counted]
@@ -124,6 +91,11 @@ def run_table(cells: Cells) -> Table | None:
         if texts:
             rows.append((title, "; ".join(texts)))
     return Table("run", "What was run", ("", "in these results"), tuple(rows)) if rows else None
+
+
+def _protocol(cell: StoredCell) -> str:
+    batches = f" ({cell.batches:,} batches)" if cell.batches else ""
+    return f"{protocol_title(cell.protocol)}{batches}"
 
 
 def _data(cell: StoredCell) -> str:
@@ -139,6 +111,10 @@ def _training(cell: StoredCell) -> str | None:
     return f"{len(cell.result.classes)} classes, {sessions:,} sessions, {frames:,} frames"
 
 
+def _tested(cell: StoredCell) -> str | None:
+    return tested_on([cell]) if cell.test_frames is not None else None
+
+
 def _split(cell: StoredCell) -> str | None:
     if cell.cell.data.kind != "folder":
         return None
@@ -150,15 +126,39 @@ def _size(cell: StoredCell) -> str | None:
     return f"{size} px" if size else None
 
 
-FACTS: tuple[tuple[str, Callable[[StoredCell], str | None]], ...] = (
+def _network(cell: StoredCell) -> str:
+    spec = cell.cell.backbone
+    options = ", ".join(f"{key} {value}" for key, value in spec.options.items())
+    own = "the weights that it is built with"
+    weights = own if spec.weights == FROM_FUNCTION else f"the weights {spec.weights}"
+    return f"{spec.name}{f' ({options})' if options else ''} with {weights}"
+
+
+def _precision(cell: StoredCell) -> str:
+    return cell.cell.precision
+
+
+def _run(cell: StoredCell) -> str:
+    return f"{cell.run} (seed {cell.cell.seed})"
+
+
+def _software(cell: StoredCell) -> str:
+    machine = {"primavista": "unknown version", **cell.machine}
+    names = [name for name in ("primavista", "torch") if name in machine]
+    place = machine.get("gpu") if cell.cell.device == "cuda" else machine.get("cpu")
+    versions = " and ".join(f"{name} {machine[name]}" for name in names)
+    return f"{versions} on {place or cell.cell.device}"
+
+
+FACTS: tuple[tuple[str, Describe], ...] = (
     ("data", _data),
     ("training set", _training),
-    ("test frames", lambda cell: tested_on([cell]) if cell.test_frames is not None else None),
+    ("test frames", _tested),
     ("split into training and test sessions", _split),
     ("side of the frames", _size),
     ("network", _network),
-    ("precision", lambda cell: cell.cell.precision),
+    ("precision", _precision),
     ("protocols", _protocol),
-    ("runs", lambda cell: f"{cell.run} (seed {cell.cell.seed})"),
-    ("version of primavista", lambda cell: cell.machine.get("primavista")),
+    ("runs", _run),
+    ("computed with", _software),
 )

@@ -261,11 +261,11 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     """Read a cell; one whose result is damaged counts as failed."""
     try:
         found = read_cell(place)
-    except FileError as error:
+    except (FileError, OSError) as error:
         try:
             cell = Cell.model_validate_json((place / RUN).read_bytes())
         except (OSError, ValueError):
-            raise error from None
+            raise FileError(str(error)) from error
         return StoredCell(path, cell, failure=str(error), groups=groups)
     return StoredCell(path, found.cell, found.metrics, found.result, found.failure, groups)
 

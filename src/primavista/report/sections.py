@@ -35,14 +35,11 @@ from primavista.report.result_tables import (
 )
 from primavista.report.series import Panel, Series, by_panel
 from primavista.report.setting_tables import (
+    cell_table,
     changed_table,
-    failed_table,
     machine_table,
-    own_options_table,
     preset_table,
-    progress_table,
     renorm_table,
-    stale_table,
 )
 from primavista.report.stream_figures import (
     composition_table,
@@ -69,10 +66,11 @@ def build_page(
     """Return the whole report, section by section; those with nothing to show are left out."""
     data = group_cells(results.cells, published, page_width)
     made = [make(data) for make in SECTIONS]
+    unfinished = cell_table(results)
+    made.append(_tables_section(unfinished.title, unfinished) if unfinished else None)
     sections = [
         *(_group_section(data, group) for group in data.groups),
         *(section for section in made if section is not None),
-        *_cell_sections(results),
     ]
     return Page(
         results.title or "Continual learning benchmark",
@@ -351,7 +349,6 @@ def _settings(data: ReportData) -> Section | None:
     return _tables_section(
         "Hyperparameters",
         preset_table(data.cells),
-        own_options_table(data.cells),
         renorm_table() if any(info.training_options for info in used) else None,
         changed_table(data.series),
         text=tuned_note(data.cells),
@@ -360,15 +357,6 @@ def _settings(data: ReportData) -> Section | None:
 
 def _machines(data: ReportData) -> Section | None:
     return _tables_section("The machines", machine_table(data.cells))
-
-
-def _cell_sections(results: FolderResults) -> list[Section]:
-    tables = failed_table(results), progress_table(results.cells)
-    found = (
-        _tables_section("Failed and unfinished cells", *tables),
-        _tables_section("Stale cells", stale_table(results)),
-    )
-    return [section for section in found if section is not None]
 
 
 # In the order of the page, after the groups of the plan.

@@ -67,20 +67,6 @@ def _has_preset(info: StrategyInfo) -> bool:
     return bool(info.options or info.source)
 
 
-def own_options_table(cells: Iterable[StoredCell]) -> Table | None:
-    """Return every option of strategies that have no preset, or None if there is none."""
-    rows: dict[Row, None] = {}
-    for cell in cells:
-        info = strategy_info(cell.strategy)
-        if cell.options and not _has_preset(info):
-            own = "; ".join(f"{key} {plain_text(value)}" for key, value in cell.options.items())
-            rows[info.title, own] = None
-    if not rows:
-        return None
-    title = "Options of strategies without a preset"
-    return Table("options", title, ("strategy", "options"), tuple(rows))
-
-
 def renorm_table() -> Table:
     """Return table:renormpar as the presets have it; columns that the paper lacks are marked."""
     used = {key for limits in RENORM.values() for key in limits}
@@ -102,7 +88,7 @@ def renorm_table() -> Table:
 
 
 def changed_table(series: Sequence[Series]) -> Table | None:
-    """Return how cells differ from their presets, or None if none does."""
+    """Return how cells differ from their presets; a strategy without one shows all its options."""
     rows: list[Row] = []
     for one in series:
         changes = _changes(one)
@@ -117,7 +103,7 @@ def changed_table(series: Sequence[Series]) -> Table | None:
 def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
     if not _has_preset(info):
-        return []  # `own_options_table` has all its options
+        return [f"{key} {plain_text(value)}" for key, value in series.options.items()]
     preset = {**hyperparameters(info), **renorm_limits(info, series.panel.protocol)}
     changes = []
     for key, usual in {**preset, **_defaults(series, preset)}.items():
@@ -178,46 +164,28 @@ def plain_text(value: object) -> str | None:
     return str(value)
 
 
-CELL_COLUMNS = ("cell", "strategy", "protocol", "run", "batches done")
-
-
-def _cell_values(cell: StoredCell) -> Row:
-    strategy, protocol = strategy_info(cell.strategy).title, protocol_title(cell.protocol)
-    return cell.path, strategy, protocol, str(cell.run), cell.reached
-
-
-def stale_table(results: FolderResults) -> Table | None:
-    """Return the cells whose code or data has changed since, or None if there is none."""
-    cells = [(cell, "yes") for cell in results.cells if cell.stale]
-    cells += [(cell, "no") for cell in results.superseded]
-    if not cells:
-        return None
-    rows = tuple((*_cell_values(cell), cell.stale, shown) for cell, shown in cells)
-    columns = (*CELL_COLUMNS, "reason", "in this report")
-    notes = (
-        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones.",
-        "Cells that are not in this report were run again since.",
-    )
-    return Table("stale", "Stale cells", columns, rows, notes)
-
-
-def failed_table(results: FolderResults) -> Table | None:
-    """Return every failed or damaged cell with its reason, or None if there is none."""
-    rows = [(*_cell_values(one), one.failure) for one in results.cells if one.status == "failed"]
-    rows += [(path, None, None, None, None, why) for path, why in results.damaged.items()]
-    if not rows:
-        return None
-    return Table("failed", "Cells that failed", (*CELL_COLUMNS, "reason"), tuple(rows))
-
-
-def progress_table(cells: Sequence[StoredCell]) -> Table | None:
-    """Return the cells that are neither done nor failed, or None if there is none."""
-    begun = [cell for cell in cells if cell.status == "in progress"]
-    if not begun:
-        return None
+def cell_table(results: FolderResults) -> Table | None:
+    """Return the cells that are unfinished, failed, damaged or stale, or None if there are none."""
     rows: list[Row] = []
-    for cell in begun:
+    for cell in (*results.cells, *results.superseded):
+        reason = cell.failure or cell.stale
+        if cell.status == "done" and not cell.stale:
+            continue
+        state = "stale" if cell.status == "done" else cell.status
+        batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
         last = next(reversed(cell.curve.values()), None)
-        rows.append((*_cell_values(cell), cell.batches, last))
-    columns = (*CELL_COLUMNS, "of", "accuracy so far (%)")
-    return Table("unfinished", "Cells in progress", columns, tuple(rows))
+        shown = "no" if cell in results.superseded else "yes"
+        rows.append(
+            (state, cell.path, strategy_info(cell.strategy).title, batches, last, reason, shown)
+        )
+    rows += [
+        ("damaged", path, None, None, None, why, "no") for path, why in results.damaged.items()
+    ]
+    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
+    notes = (
+        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones. "
+        "Stale cells that are not shown were run again since.",
+    )
+    heading = "Failed, unfinished and stale cells"
+    rows.sort(key=lambda row: str(row[0]))
+    return Table("cells", heading, columns, tuple(rows), notes) if rows else None

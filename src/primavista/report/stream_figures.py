@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 
 from primavista.bench.cell import cell_stream
@@ -124,7 +123,6 @@ def composition_table(
         "initial images",
         "incremental classes",
         "incremental images",
-        "90% of the classes by batch",
         "order",
         "the paper, on CORe50",
     )
@@ -152,21 +150,12 @@ def _stream_composition(stream: Stream) -> tuple[Value, ...]:
     classes = str(low) if low == high else f"{low} to {high}"
     first = row.batches, row.initial_classes, row.initial_images
     images = round(row.incremental_images)
-    return *first, classes, images, _introduced_by(stream), stream_order(stream)
+    return *first, classes, images, stream_order(stream)
 
 
 def stream_order(stream: Stream) -> str:
-    """Return `official` if the order of the batches comes from the authors' files, or `generated`."""
+    """Return `official` if the batches are in the authors' order, else `generated`."""
     return "generated" if stream.source == "generated" else "official"
-
-
-def _introduced_by(stream: Stream, share: float = 0.9) -> int:
-    """Return the batch, counted from 1, by which a share of the classes was introduced."""
-    first: dict[int, int] = {}
-    for number, batch in enumerate(stream.batches, 1):
-        for session in batch:
-            first.setdefault(session.label, number)
-    return sorted(first.values())[ceil(share * len(first)) - 1]
 
 
 def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
@@ -177,4 +166,4 @@ def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
     mean = round(sum(later) / len(later)) if later else None
     classes = len(cell.steps[0].new_classes) if cell.steps else None
     initial = images[0] if images else None
-    return cell.batches or cell.reached, classes, initial, None, mean, None, cell.order
+    return cell.batches or cell.reached, classes, initial, None, mean, cell.order

@@ -1,4 +1,4 @@
-"""A table, written once and shown as HTML (by the page), CSV, JSON, Markdown and LaTeX."""
+"""A table, written once and shown as HTML (by the page), CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import floor, log10
-from typing import Any, Literal
+from typing import Literal
 
 from primavista.errors import require_extra
 from primavista.report.series import MeanStd
@@ -199,25 +199,6 @@ def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
         case _:
             single = value
     return [single, None, None] if has_mean else [single]
-
-
-def to_records(table: Table) -> list[dict[str, Any]]:
-    """Return one JSON object per row, with all digits; a mean has `mean`, `std` and `runs`."""
-    return [
-        {title: _json_value(value) for title, value in zip(table.columns, row, strict=True)}
-        for row in table.rows
-    ]
-
-
-def _json_value(value: Value) -> Any:
-    match value:
-        case MeanStd():
-            return asdict(value)
-        case Verdict():
-            return value.text
-        case Difference() | Size():
-            return value.value
-    return value
 
 
 def to_markdown(table: Table) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from primavista.report.table import (
     to_csv,
     to_latex,
     to_markdown,
-    to_records,
 )
 from primavista.storage.disk import replacing
 
@@ -43,7 +41,7 @@ def write_report(
     page_width: float = WIDTHS["page"],
     progress: Progress | None = None,
 ) -> Path:
-    """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
+    """Write `report.html` with its `figures/`, `tables/` and methods.
 
     Unfinished and failed cells are shown as such. Tables for LaTeX need pandas (extra `pandas`);
     without it the report says so.
@@ -94,8 +92,6 @@ def write_report(
         for kind in figures:
             drawn = picture.content(f".{kind}")
             _write_file(target / "figures" / f"{picture.name}.{kind}", drawn)
-    tables = {table.name: to_records(table) for table in page.tables}
-    _write_file(target / "tables.json", json.dumps(tables, indent=1).encode())
     _write_file(target / "report.html", render_page(page, downloads).encode())
     return target / "report.html"
 
