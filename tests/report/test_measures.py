@@ -9,7 +9,7 @@ import pytest
 from primavista.bench.evaluate import Step
 from primavista.bench.folder import BatchMetrics, CellResult
 from primavista.bench.metrics import MEASURES, Measures
-from primavista.report.final_tables import MEASURE_COLUMNS
+from primavista.report.result_tables import MEASURE_COLUMNS
 from primavista.strategies.base import LearnReport
 
 VALUES = {name: 10.25 + number for number, name in enumerate(MEASURES)}

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from primavista.report import write_report
-from primavista.report.cost_tables import efficiency_table
-from primavista.report.final_tables import accuracy_table
-from primavista.report.pairwise import pairwise_table
-from primavista.report.parity import parity_table
-from primavista.report.ranking import ranked
 from primavista.report.read import read_results
+from primavista.report.result_tables import (
+    accuracy_table,
+    efficiency_table,
+    pairwise_table,
+    parity_table,
+    ranked,
+)
 from primavista.report.series import MeanStd, build_series
 from primavista.report.table import format_value
 

@@ -16,15 +16,12 @@ import pytest
 
 from primavista.errors import InputError
 from primavista.report import write_report
-from primavista.report.categories import _titles
-from primavista.report.figures import SMALL, text_width
-from primavista.report.latex import to_latex
 from primavista.report.page import Page
-from primavista.report.ranking import best_values
 from primavista.report.read import read_results
+from primavista.report.result_tables import best_values
 from primavista.report.sections import build_page
 from primavista.report.series import MeanStd, build_series
-from primavista.report.table import Row, Table
+from primavista.report.table import Row, Table, to_latex
 from primavista.report.titles import shorten_names
 
 from .test_numbers import FACTS

@@ -43,8 +43,10 @@ def make_cell(
     name: str = "",
     facts: dict[str, Any] | None = None,
     saturated: tuple[float | None, ...] = (),
+    group: str = "",
     **plan: Any,
 ) -> Path:
+    """Write a cell as `bench run` does, and record its group in `plan.json`."""
     place = folder / (
         name or f"{protocol}/{strategy}-{run}-{len(list(folder.glob('*/*')))}".replace("*", "-star")
     )
@@ -55,7 +57,7 @@ def make_cell(
         "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
         "protocol": protocol,
         "run": run,
-        "data": {"name": "core50"},
+        "data": {"kind": "core50", "path": "/core50"},
         "backbone": {"name": "mobilenet_v1"},
         "seed": run,
         "device": "cpu",
@@ -68,6 +70,8 @@ def make_cell(
         **plan,
     }
     (place / "run.json").write_text(json.dumps(record))
+    if group:
+        add_to_group(folder, group, place)
     lines = [
         {
             "batch": batch,
@@ -117,6 +121,18 @@ def make_cell(
         }
         (place / "result.json").write_text(json.dumps(result))
     return place
+
+
+def add_to_group(folder: Path, name: str, place: Path) -> None:
+    path = folder / "plan.json"
+    empty: dict[str, Any] = {"format": 1, "base": {}, "plans": {}, "groups": []}
+    record = json.loads(path.read_text()) if path.exists() else empty
+    known = {group["name"]: group for group in record["groups"]}
+    if name not in known:
+        known[name] = {"plan": "mine", "name": name, "title": "", "cells": []}
+        record["groups"].append(known[name])
+    known[name]["cells"].append(place.relative_to(folder).as_posix())
+    path.write_text(json.dumps(record))
 
 
 class Reader(HTMLParser):
@@ -199,8 +215,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "cells": [*cells, "claims/not-begun"],
         }
     ]
-    plan = {"format": 1, "base": {}, "plans": {}, "groups": groups}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    record = json.loads((folder / "plan.json").read_text())
+    record["groups"] += groups
+    (folder / "plan.json").write_text(json.dumps(record))
     write_report(folder)
     return folder
 

@@ -11,8 +11,8 @@ from primavista.bench.folder import BatchMetrics
 from primavista.bench.metrics import MEASURES, Measures
 from primavista.errors import InputError, require_extra
 from primavista.notebook import html_table
-from primavista.report.final_tables import accuracy_table
 from primavista.report.read import Status, StoredCell, read_results
+from primavista.report.result_tables import accuracy_table
 from primavista.report.series import base_name, build_series
 from primavista.report.table import format_value
 
@@ -59,7 +59,7 @@ class RunRecord:
     protocol: str
     data: str
     run: int
-    seed: int | None
+    seed: int
     status: Status
     groups: tuple[str, ...]
     batches: int | None
@@ -71,8 +71,8 @@ class RunRecord:
     stored_bytes: int | None
     state_bytes: int | None
     peak_bytes: int | None
-    backbone: str | None
-    weights: str | None
+    backbone: str
+    weights: str
     options: Mapping[str, Any]
     stale: str | None
     path: str
@@ -293,7 +293,7 @@ def load_results(folder: str | Path) -> Results:
 
 
 def _names(cells: Sequence[StoredCell]) -> dict[str, str]:
-    names = {cell.path: base_name(cell) if cell.readable else "?" for cell in cells}
+    names = {cell.path: base_name(cell) for cell in cells}
     return {**names, **{c.path: one.name for one in build_series(cells) for c in one.cells}}
 
 
@@ -325,23 +325,19 @@ def _run_record(cell: StoredCell, name: str) -> RunRecord:
         protocol=cell.protocol,
         data=cell.data_name,
         run=cell.run,
-        seed=cell.cell.seed if cell.cell else None,
+        seed=cell.cell.seed,
         status=cell.status,
         groups=tuple(group.name for group in cell.groups),
         batches=cell.batches,
         test_frames=cell.test_frames,
         measures=cell.measures,
         **{name: getattr(cell.result, name, None) for name in COSTS},
-        backbone=_text(cell.settings.get("backbone name")),
-        weights=_text(cell.settings.get("backbone weights")),
+        backbone=cell.cell.backbone.name,
+        weights=cell.cell.backbone.weights,
         options=dict(cell.options),
         stale=cell.stale,
         path=cell.path,
     )
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _shared(run: RunRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The hyperparameters of the presets, how cells differ from them, and the machines."""
+"""Tables of settings: the presets, how cells differ from them, machines, and unfinished cells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.report.published import HARDWARE
-from primavista.report.read import StoredCell
+from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Series
 from primavista.report.table import Row, Table
 from primavista.report.titles import protocol_title, strategy_order
@@ -34,21 +34,16 @@ OPTION_TITLES = {
     "shrinkage": "shrinkage",
 }
 IN_PAPER = ("nicv2-79", "nicv2-196", "nicv2-391")  # the columns of table:renormpar
-RENORM_TITLES = {
-    "r_max": "r_max",
-    "d_max": "d_max",
-    "moments_decay": "weight of the past",
-}
+RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of the past"}
 
 
 def preset_table(cells: Iterable[StoredCell]) -> Table | None:
     """Return tab:hyper_core50 as the presets of the strategies have it, with the source of each.
 
-    Args:
-        cells: a strategy of theirs gets a row if its `StrategyInfo` has hyperparameters or names
-            their source; None is returned if none has.
+    A strategy gets a row if its `StrategyInfo` has hyperparameters or names their source.
     """
-    infos = [info for info in _infos(cells) if _has_preset(info)]
+    strategies = sorted({cell.strategy for cell in cells}, key=strategy_order)
+    infos = [info for info in map(strategy_info, strategies) if _has_preset(info)]
     if not infos:
         return None
     used = {key for info in infos for key in hyperparameters(info)}
@@ -57,8 +52,7 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
     rows: list[Row] = []
     for info in infos:
         own = hyperparameters(info)
-        values = (plain_text(own.get(key)) for key in keys)
-        rows.append((info.title, *values, info.source))
+        rows.append((info.title, *(plain_text(own.get(key)) for key in keys), info.source))
     columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
     note = (
         "B1: the first batch; the other values apply from batch 2. Rate: the learning rate; CWR "
@@ -69,31 +63,8 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
     return Table("hyperparameters", title, columns, tuple(rows), (note,))
 
 
-def _infos(cells: Iterable[StoredCell]) -> list[StrategyInfo]:
-    names = {cell.strategy for cell in cells if cell.readable}
-    return [strategy_info(name) for name in sorted(names, key=strategy_order)]
-
-
 def _has_preset(info: StrategyInfo) -> bool:
     return bool(info.options or info.source)
-
-
-def own_options_table(cells: Iterable[StoredCell]) -> Table | None:
-    """Return every option of strategies that have no preset, or None if there is none.
-
-    Args:
-        cells: one row for each strategy and set of options.
-    """
-    rows: dict[Row, None] = {}
-    for cell in cells:
-        info = strategy_info(cell.strategy)
-        if cell.readable and cell.options and not _has_preset(info):
-            own = "; ".join(f"{key} {plain_text(value)}" for key, value in cell.options.items())
-            rows[info.title, own] = None
-    if not rows:
-        return None
-    title = "Options of strategies without a preset"
-    return Table("options", title, ("strategy", "options"), tuple(rows))
 
 
 def renorm_table() -> Table:
@@ -102,10 +73,8 @@ def renorm_table() -> Table:
     rows: list[Row] = []
     for key, title in RENORM_TITLES.items():
         if key in used:
-            values = (plain_text(limits.get(key)) for limits in RENORM.values())
-            rows.append((title, *values))
+            rows.append((title, *(plain_text(limits.get(key)) for limits in RENORM.values())))
     titles = (f"{protocol_title(name)}{'' if name in IN_PAPER else ' (ours)'}" for name in RENORM)
-    columns = ("parameter", *titles)
     notes = (
         "Ours: the paper has no limits for NI, NC and NIC, whose batches are as large as those of "
         "NICv2-79 or larger.",
@@ -115,16 +84,11 @@ def renorm_table() -> Table:
         "to 3 and 5; the weight of the past is 0.99.",
     )
     title = "Batch renormalisation from batch 2"
-    return Table("renormalisation", title, columns, tuple(rows), notes)
+    return Table("renormalisation", title, ("parameter", *titles), tuple(rows), notes)
 
 
 def changed_table(series: Sequence[Series]) -> Table | None:
-    """Return how cells differ from their presets, or None if none does.
-
-    Args:
-        series: one row for each that differs from the preset of its strategy or from the limits of
-            batch renormalisation of its protocol.
-    """
+    """Return how cells differ from their presets; a strategy without one shows all its options."""
     rows: list[Row] = []
     for one in series:
         changes = _changes(one)
@@ -139,7 +103,7 @@ def changed_table(series: Sequence[Series]) -> Table | None:
 def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
     if not _has_preset(info):
-        return []  # `own_options_table` has all its options
+        return [f"{key} {plain_text(value)}" for key, value in series.options.items()]
     preset = {**hyperparameters(info), **renorm_limits(info, series.panel.protocol)}
     changes = []
     for key, usual in {**preset, **_defaults(series, preset)}.items():
@@ -155,44 +119,33 @@ def _defaults(series: Series, preset: Mapping[str, Any]) -> dict[str, Any]:
         usual = all_options(series.strategy, series.panel.protocol, {})
     except InputError:  # of a strategy that cannot be created here
         return {}
-    if series.cells[0].retrain is not None:
+    if series.cells[0].cell.retrain is not None:
         usual.pop("every", None)  # the plan says how often it is retrained
     return {key: value for key, value in usual.items() if key not in preset}
 
 
 def machine_table(cells: Iterable[StoredCell]) -> Table:
-    """Return each machine that finished cells, beside the paper's.
-
-    Args:
-        cells: all cells.
-    """
-    machines: dict[str, dict[str, Any]] = {}
-    counts: dict[str, int] = {}
-    for cell in cells:
-        machine = cell.machine
-        if machine:
-            key = repr(sorted((name, plain_text(value)) for name, value in machine.items()))
-            machines[key] = machine
-            counts[key] = counts.get(key, 0) + 1
-    properties = [name for machine in machines.values() for name in machine]
+    """Return each machine that finished cells, beside the paper's."""
+    machines: list[dict[str, Any]] = []
+    counts: list[int] = []
+    for machine in filter(None, (cell.machine for cell in cells)):
+        if machine not in machines:
+            machines.append(machine)
+            counts.append(0)
+        counts[machines.index(machine)] += 1
+    properties = [name for machine in machines for name in machine]
     rows: list[Row] = []
     for name in dict.fromkeys([*properties, *HARDWARE]):
-        values = (plain_text(machine.get(name)) for machine in machines.values())
-        rows.append((name, *values, HARDWARE.get(name)))
-    rows.append(("cells", *map(str, counts.values()), None))
-    columns = ("", *_machine_titles(len(machines)), "the paper")
+        ours = (plain_text(machine.get(name)) for machine in machines)
+        rows.append((name, *ours, HARDWARE.get(name)))
+    rows.append(("cells", *map(str, counts), None))
+    titles = [f"ours, {place}" for place in range(1, len(machines) + 1)]
+    columns = ("", *(["ours"] if len(machines) == 1 else titles), "the paper")
     return Table("machine", "The machines", columns, tuple(rows))
-
-
-def _machine_titles(count: int) -> list[str]:
-    return ["ours"] if count == 1 else [f"ours, {place}" for place in range(1, count + 1)]
 
 
 def plain_text(value: object) -> str | None:
     """Return a value of a JSON file as one line; None stays None.
-
-    Args:
-        value: any value that JSON can hold.
 
     >>> plain_text(3.5e-05), plain_text(2e6), plain_text({"a": 1})
     ('3.5e-05', '2e+06', 'a: 1')
@@ -209,3 +162,30 @@ def plain_text(value: object) -> str | None:
         case list() | tuple():
             return ", ".join(str(plain_text(item)) for item in value)
     return str(value)
+
+
+def cell_table(results: FolderResults) -> Table | None:
+    """Return the cells that are unfinished, failed, damaged or stale, or None if there are none."""
+    rows: list[Row] = []
+    for cell in (*results.cells, *results.superseded):
+        reason = cell.failure or cell.stale
+        if cell.status == "done" and not cell.stale:
+            continue
+        state = "stale" if cell.status == "done" else cell.status
+        batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
+        last = next(reversed(cell.curve.values()), None)
+        shown = "no" if cell in results.superseded else "yes"
+        rows.append(
+            (state, cell.path, strategy_info(cell.strategy).title, batches, last, reason, shown)
+        )
+    rows += [
+        ("damaged", path, None, None, None, why, "no") for path, why in results.damaged.items()
+    ]
+    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
+    notes = (
+        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones. "
+        "Stale cells that are not shown were run again since.",
+    )
+    heading = "Failed, unfinished and stale cells"
+    rows.sort(key=lambda row: str(row[0]))
+    return Table("cells", heading, columns, tuple(rows), notes) if rows else None
