@@ -21,7 +21,6 @@ from primavista.heads.frozen_cwr import (
 from primavista.heads.lda import LDAHead
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.prima_frames import FrameHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
@@ -41,8 +40,7 @@ MAKERS = {
     "lda, shrinkage": lambda: LDAHead(empty(), 0.01),
     "ridge": lambda: RidgeHead(empty()),
     "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), expand=9, seed=3),
-    "prima": lambda: FrameHead(empty(blocks=(4, 2))),
-    "prima, lessons": lambda: LessonHead(
+    "prima": lambda: LessonHead(
         LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty((4, 2)), (1.0, 0.5)
     ),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
