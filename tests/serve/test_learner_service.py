@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from serve_support import Gate, frames, tiny
 from primavista import FileError, InputError, Learner
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, ServiceLimits
+from primavista.serve.operations import wait_for_job
 from primavista.serve.server import open_for_teaching, serve
 
 
@@ -113,6 +115,24 @@ def test_a_full_queue_refuses(running):
     with pytest.raises(RefusedError, match="4 lessons and changes are waiting"):
         lesson(running, "e")
     gate.open()
+
+
+def test_a_client_that_goes_away_while_it_waits_cancels_nothing(running):
+    gate = Gate(running)
+    waiting = lesson(running, "mug")
+
+    async def go_away() -> None:
+        waiter = asyncio.create_task(wait_for_job(waiting, 30))
+        await asyncio.sleep(0.05)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert not await wait_for_job(waiting, 0.01)
+
+    asyncio.run(go_away())
+    gate.open()
+    waiting.ended.result(30)
+    assert (waiting.state, running.learner.labels) == ("done", ["mug"])
 
 
 def test_old_jobs_are_let_go_of(running):
