@@ -7,6 +7,7 @@ import pytest
 
 from primavista import Learner
 from primavista.heads import place_fit
+from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
@@ -101,7 +102,7 @@ def test_a_rename_in_the_service_solves_nothing_and_predictions_go_on(factorised
     service.start()
     try:
         factorised.clear()
-        job = service.submit("rename", lambda draft, _: draft.rename("object 1", "mug"))
+        job = service.submit(ChangeJob("rename", lambda draft, _: draft.rename("object 1", "mug")))
         job.ended.result(30)
         prediction, version = service.predict(clip(1)[0]).result(30)
         assert (version, "mug" in prediction.scores) == (1, True)

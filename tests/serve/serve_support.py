@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from primavista import Learner
+from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import ServiceLimits
 
@@ -54,7 +55,7 @@ class Gate:
 
     def __init__(self, service: LearnerService) -> None:
         self.begun, self._open = threading.Event(), threading.Event()
-        self.job = service.submit("lesson", self._work, "gate")
+        self.job = service.submit(ChangeJob("lesson", self._work, "gate"))
         assert self.begun.wait(30)
 
     def _work(self, learner: Learner, report_progress) -> None:

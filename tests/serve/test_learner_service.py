@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import pytest
 from serve_support import Gate, frames, tiny
 
 from primavista import FileError, InputError, Learner
+from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, ServiceLimits
+from primavista.serve.operations import wait_for_job
 from primavista.serve.server import open_for_teaching, serve
 
 
@@ -21,9 +24,10 @@ def clip(value: int, count: int = 4) -> np.ndarray:
 
 
 def lesson(service: LearnerService, label: str, value: int = 0):
-    return service.submit(
-        "lesson", lambda learner, report_progress: learner.learn(clip(value), label) and None, label
-    )
+    def learn(learner: Learner, report_progress) -> None:
+        learner.learn(clip(value), label)
+
+    return service.submit(ChangeJob("lesson", learn, label))
 
 
 @pytest.fixture
@@ -115,6 +119,24 @@ def test_a_full_queue_refuses(running):
     gate.open()
 
 
+def test_a_client_that_goes_away_while_it_waits_cancels_nothing(running):
+    gate = Gate(running)
+    waiting = lesson(running, "mug")
+
+    async def go_away() -> None:
+        waiter = asyncio.create_task(wait_for_job(waiting, 30))
+        await asyncio.sleep(0.05)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert not await wait_for_job(waiting, 0.01)
+
+    asyncio.run(go_away())
+    gate.open()
+    waiting.ended.result(30)
+    assert (waiting.state, running.learner.labels) == ("done", ["mug"])
+
+
 def test_old_jobs_are_let_go_of(running):
     jobs = [lesson(running, "a") for _ in range(2)]
     for _ in range(6):
@@ -193,7 +215,7 @@ def test_what_is_known_is_held_once(tmp_path):
         assert "familiarity" in now.derived
         assert not before.derived
         assert service.learner.predict(clip(255)[0]).label == "bright"
-        service.submit("undo", lambda draft, report_progress: draft.undo()).ended.result(30)
+        service.submit(ChangeJob("undo", lambda draft, _: draft.undo())).ended.result(30)
         assert service.predict(clip(255)[0]).result(30)[0].label == "dark"
     finally:
         service.stop()
@@ -238,20 +260,20 @@ def test_a_file_in_the_place_of_the_model_is_not_overwritten(tmp_path):
     service = LearnerService(learner, path)
     service.start()
     try:
-        rename = service.submit("rename", lambda one, _: one.rename("mug", "cup"))
+        rename = service.submit(ChangeJob("rename", lambda one, _: one.rename("mug", "cup")))
         rename.ended.result(60)
         assert rename.state == "done"
         other = tmp_path / "other"
         other.write_bytes(b"somebody's file")
         other.replace(path)
-        again = service.submit("rename", lambda one, _: one.rename("cup", "bowl"))
+        again = service.submit(ChangeJob("rename", lambda one, _: one.rename("cup", "bowl")))
         again.ended.result(60)
         assert again.state == "failed"
         assert "k.pv was replaced by another program" in str(again.error)
         assert path.read_bytes() == b"somebody's file"
         assert service.learner.labels == ["cup"]
         path.unlink()
-        after = service.submit("rename", lambda one, _: one.rename("cup", "bowl"))
+        after = service.submit(ChangeJob("rename", lambda one, _: one.rename("cup", "bowl")))
         after.ended.result(60)
         assert Learner.load(path, device="cpu").labels == ["bowl"]
     finally:
@@ -289,7 +311,7 @@ def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
     service = LearnerService(learner, tmp_path / "k.pv")
     service.start()
     try:
-        job = service.submit("load", lambda one, _: evil)
+        job = service.submit(ChangeJob("load", lambda one, _: evil))
         job.ended.result(60)
         assert job.state == "failed"
         assert "no numbers" in str(job.error)

@@ -25,7 +25,7 @@ import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
+from primavista.learner.lesson import AlreadyTaughtError
 from primavista.learner.prediction import Prediction
 from primavista.media.images import ImageArray
 from primavista.serve.jobs import (
@@ -35,7 +35,6 @@ from primavista.serve.jobs import (
     JobKind,
     LessonProgress,
     ReportProgress,
-    Work,
 )
 from primavista.serve.journal import Journal, JournalEntry
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
@@ -184,23 +183,8 @@ class LearnerService:
                 what = job.kind if job.label is None else f"{job.kind} of {job.label!r}"
                 log.warning("a %s was cancelled, because it would have taken long", what)
 
-    def submit(
-        self,
-        kind: JobKind,
-        work: Work,
-        label: str | None = None,
-        lesson: LessonBuffer | None = None,
-        change: JournalEntry | None = None,
-    ) -> ChangeJob:
+    def submit(self, job: ChangeJob) -> ChangeJob:
         """Append a lesson or a change to the queue.
-
-        Args:
-            kind: lesson, rename, forget, threshold, undo or load; `remove` takes a lesson out.
-            work: The function that changes the copy of the learner that it is given; a learner
-                that it returns takes the place of that copy.
-            label: The object that it is about.
-            lesson: The frames of a lesson.
-            change: The renaming or forgetting, for the journal.
 
         Returns:
             The job, whose `ended` is resolved when the change is on disk or has failed.
@@ -208,7 +192,17 @@ class LearnerService:
         Raises:
             RefusedError: If too many jobs wait, or if the service is stopping (429).
         """
-        return self._enqueue(ChangeJob(kind, work, label, lesson, change))
+        with self._lock:
+            waiting = sum(other.state == "queued" for other in self._jobs.values())
+            self._check_given_up(job.kind)
+            if self._stopping or waiting >= self.limits.queued_jobs:
+                self.metrics.count("refused")
+                reason = f"{waiting} lessons and changes are waiting already"
+                raise RefusedError(429, f"{reason}: try again when some are done")
+            self._jobs[job.id] = job
+            self._drop_old_jobs()
+        self._pending.put(job)
+        return job
 
     def remove(self, id: str) -> ChangeJob:
         """Take one of the last lessons out, as if it had never been taught.
@@ -221,20 +215,7 @@ class LearnerService:
             journal = self._snapshot.journal.without(id)
             return journal.replayed(learner.threshold, report_progress)
 
-        return self._enqueue(ChangeJob("remove", replay, removes=id))
-
-    def _enqueue(self, job: ChangeJob) -> ChangeJob:
-        with self._lock:
-            waiting = sum(other.state == "queued" for other in self._jobs.values())
-            self._check_given_up(job.kind)
-            if self._stopping or waiting >= self.limits.queued_jobs:
-                self.metrics.count("refused")
-                reason = f"{waiting} lessons and changes are waiting already"
-                raise RefusedError(429, f"{reason}: try again when some are done")
-            self._jobs[job.id] = job
-            self._drop_old_jobs()
-        self._pending.put(job)
-        return job
+        return self.submit(ChangeJob("remove", replay, removes=id))
 
     def _check_given_up(self, kind: JobKind) -> None:
         self._given_up = [thread for thread in self._given_up if thread.is_alive()]

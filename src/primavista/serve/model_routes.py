@@ -20,7 +20,7 @@ from primavista.errors import InputError, MissingExtraError, PrimavistaError
 from primavista.learner.export import SUFFIXES, Format
 from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
-from primavista.serve.jobs import JobKind, ReportProgress
+from primavista.serve.jobs import ChangeJob, JobKind, ReportProgress
 from primavista.serve.journal import JournalEntry
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import RefusedError, check_label
@@ -116,7 +116,7 @@ async def undo(service: Service, request: Request) -> Model:
             learner.undo()
         return replaced
 
-    await wait_for_change(service, service.submit("undo", take_back))
+    await wait_for_change(service, service.submit(ChangeJob("undo", take_back)))
     return Model.of(service)
 
 
@@ -166,7 +166,7 @@ async def load(
         # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
         return loaded.without_undo()
 
-    await wait_for_change(service, service.submit("load", replace))
+    await wait_for_change(service, service.submit(ChangeJob("load", replace)))
     return Model.of(service)
 
 
@@ -235,5 +235,6 @@ async def _change(
     def work(learner: Learner, report_progress: ReportProgress) -> None:
         change(learner)
 
-    await wait_for_change(service, service.submit(kind, work, label, change=recorded))
+    job = service.submit(ChangeJob(kind, work, label, change=recorded))
+    await wait_for_change(service, job)
     return Model.of(service)

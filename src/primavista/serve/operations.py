@@ -107,7 +107,7 @@ def submit_lesson(
         progress = service.lesson_progress.of_frames(report_progress)
         learner.learn(lesson, label, refuse=refuse, progress=progress)
 
-    return service.submit("lesson", learn, label, lesson)
+    return service.submit(ChangeJob("lesson", learn, label, lesson))
 
 
 async def wait_for_job(job: ChangeJob, seconds: float) -> bool:
