@@ -72,6 +72,12 @@ def _machine() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
+    try:
+        runtime = importlib.import_module("onnxruntime")
+        yield Finding("ONNX Runtime", runtime.__version__)
+    except ImportError as error:
+        text = f"does not import ({error}): pip install onnxruntime"
+        yield Finding("ONNX Runtime", text, broken=True)
     if importlib.util.find_spec("torch") is None:
         return
     try:
