@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
-EXTRAS := video,hub,lite,live,mqtt,onnx,pandas,plots,ray,river,sklearn,trackers,dev,docs
+EXTRAS := train,live,video,hub,lite,mqtt,onnx,plots,pandas,ray,sklearn,river,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
@@ -23,7 +23,7 @@ test-all: $(STAMP) lint chromium latex servers
 # (some minutes, 1.5 GB)
 test-avalanche:
 	$(PYTHON) benchmarks/peer_environment.py .venv-avalanche
-	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py tests/benchmarks/test_peers.py
+	.venv-avalanche/bin/python -m pytest tests/adapters/test_avalanche.py tests/benchmarks/test_peers.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples tools
@@ -35,16 +35,16 @@ lint: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# both distributions, each in a folder of its own
+# the wheel and the source distribution, in dist/packages
 dist: $(STAMP)
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist/primavista .
+	$(BIN)/python -m build --outdir dist/packages .
 
-# hashes for every file that `make` installs; constraints.txt has the versions
+# the version and the hashes of every file that `make` installs; UPGRADE=NAME takes the newest version of a package
 lock: $(STAMP)
-	$(BIN)/python tools/lock.py --extras $(EXTRAS)
+	$(BIN)/python tools/lock.py --extras $(EXTRAS) $(addprefix --upgrade ,$(UPGRADE))
 
-# the bills of materials of both distributions (CycloneDX), in dist/
+# the bill of materials (CycloneDX), in dist/
 sbom: $(STAMP)
 	$(BIN)/python tools/sbom.py
 

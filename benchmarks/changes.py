@@ -1,13 +1,13 @@
-"""Time each change of a learner and measure its file, for prima and its rule of version 0.1.
+"""Time each change of a learner of prima, and measure its file.
 
-    OMP_NUM_THREADS=1 python benchmarks/changes.py                # 5, 10, 40 objects; 10 minutes
-    OMP_NUM_THREADS=1 python benchmarks/changes.py --objects 5 --rules lessons
+    OMP_NUM_THREADS=1 python benchmarks/changes.py                # 5, 10, 40 objects; 5 minutes
+    OMP_NUM_THREADS=1 python benchmarks/changes.py --objects 5
 
 Every object has two lessons of 30 frames, made of one generic frame that is moved, relit and given
-noise. Times are CPU milliseconds of one thread, the median of the repeats; both rules take turns. A
-time after a change begins when the button is let go (the features of a lesson have been computed by
-then) and ends with the next prediction. "loaded" begins after the file is read and the network is
-built, "load" before that. Each lesson writes the whole file.
+noise. Times are CPU milliseconds of one thread, the median of the repeats. A time after a change
+begins when the button is let go (the features of a lesson have been computed by then) and ends with
+the next prediction. "loaded" begins after the file is read and the network is built, "load" before
+that. Each lesson writes the whole file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ import numpy as np
 import torch
 
 from primavista import Learner
-from primavista.learner.export import export
-from primavista.networks.multidepth import generic_frames
+from primavista.backbones.reference import generic_frames
 
 Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 
@@ -57,14 +56,13 @@ class Measured:
     """A learner, and the time of its changes.
 
     Args:
-        rule: the rule of prima.
-        size: the side of the frames in pixels.
-        folder: where to save.
+        size: The side of the frames in pixels.
+        folder: Where to save.
     """
 
-    def __init__(self, rule: str, size: int, folder: Path) -> None:
-        self.rule, self.size, self.file = rule, size, folder / f"{rule}.pv"
-        self.learner = Learner("prima", rule=rule, size=size, device="cpu")
+    def __init__(self, size: int, folder: Path) -> None:
+        self.size, self.file = size, folder / "learner.pv"
+        self.learner = Learner("prima", size=size, device="cpu")
         self.lessons = 0
         self.first: float | None = None
 
@@ -99,7 +97,7 @@ class Measured:
         elif change == "undo":
             learner.forget("object 1")
             learner.predict(frame)
-            learner.rest()  # as the service does
+            learner.free_undo_cache()  # as the service does
         elif change in ("load", "loaded"):
             learner.save(self.file)
         if change == "loaded":
@@ -117,13 +115,13 @@ class Measured:
                 learner.rename("object 1", "mug")
             elif change == "load":
                 answering = Learner.load(self.file, device="cpu")
-            answering.rest()
+            answering.free_undo_cache()
             answering.predict(frame)
 
         return milliseconds(work)
 
     def sizes(self) -> dict[str, int]:
-        """Measure file sizes: after a lesson, after forgetting, without undo, and for the edge."""
+        """Measure file sizes: after a lesson, after forgetting, without undo."""
         learner = self.learner.copy()
         learner.learn(lesson(0, 8, self.size), "object 0", coach=False)
         learner.save(self.file)
@@ -131,42 +129,33 @@ class Measured:
         learner.forget("object 1")
         learner.save(self.file)
         found["after forgetting"] = self.file.stat().st_size
-        found["without undo"] = len(learner.settled().to_bytes())
-        found["edge"] = export(learner, self.file.with_suffix(".edge.pv"), "edge").stat().st_size
+        found["without undo"] = len(learner.without_undo().to_bytes())
         return found
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure all rules at all numbers of objects, in turns."""
+    """Measure at all numbers of objects."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        all_measured = [Measured(rule, args.size, Path(folder)) for rule in args.rules]
+        measured = Measured(args.size, Path(folder))
         frame = lesson(2, 5, args.size)[0]
         for objects in args.objects:
-            times: dict[tuple[str, str], list[float]] = {}
-            for one in all_measured:
-                one.teach(objects)
+            measured.teach(objects)
+            times: dict[str, list[float]] = {}
             for _ in range(args.repeats):
-                for one in all_measured:
-                    one.learner.predict(frame)
-                    for name in ("frame", "save", *CHANGES):
-                        times.setdefault((one.rule, name), []).append(one.time(name, frame))
-            for one in all_measured:
-                medians = {
-                    name: statistics.median(values)
-                    for (rule, name), values in times.items()
-                    if rule == one.rule
+                measured.learner.predict(frame)
+                for name in ("frame", "save", *CHANGES):
+                    times.setdefault(name, []).append(measured.time(name, frame))
+            medians = {name: statistics.median(values) for name, values in times.items()}
+            found.append(
+                {
+                    "objects": objects,
+                    "first lesson": measured.first,
+                    "milliseconds": medians,
+                    "bytes": measured.sizes(),
                 }
-                found.append(
-                    {
-                        "rule": one.rule,
-                        "objects": objects,
-                        "first lesson": one.first,
-                        "milliseconds": medians,
-                        "bytes": one.sizes(),
-                    }
-                )
-                print_row(found[-1])
+            )
+            print_row(found[-1])
     return found
 
 
@@ -174,14 +163,13 @@ def print_row(row: dict[str, Any]) -> None:
     """Print one row of the table."""
     times = " | ".join(f"{row['milliseconds'][name]:.0f}" for name in ("frame", *CHANGES, "save"))
     sizes = " | ".join(f"{count / 1e6:.1f}" for count in row["bytes"].values())
-    print(f"| {row['rule']} | {row['objects']} | {times} | {sizes} |", flush=True)
+    print(f"| {row['objects']} | {times} | {sizes} |", flush=True)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--objects", type=int, nargs="+", default=[5, 10, 40])
-    parser.add_argument("--rules", nargs="+", default=["lessons", "frames"])
     parser.add_argument("--size", type=int, default=192)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write all of it as JSON")
@@ -189,10 +177,10 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread\n")
     print(
-        "| rule | objects | frame, ms | learn | forget | undo | rename | loaded | load | save | "
-        "after a lesson, MB | after forgetting | without undo | edge |"
+        "| objects | frame, ms | learn | forget | undo | rename | loaded | load | save | "
+        "after a lesson, MB | after forgetting | without undo |"
     )
-    print("|---" * 14 + "|")
+    print("|---" * 12 + "|")
     rows = measure(args)
     if args.out:
         args.out.write_text(json.dumps(rows, indent=1) + "\n")

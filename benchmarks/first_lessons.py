@@ -25,7 +25,8 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,49 +34,45 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
+from primavista.backbones.reference import generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.prima_frames import FrameHead
-from primavista.heads.statistics import SufficientStatistics
 from primavista.networks.base import build
-from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
+from primavista.networks.middle import MiddleBackbone
 
 SETS = ("core50", "signs", "rendered")
-READERS: dict[str, Any] = {"middle": MiddleBackbone, "today": MultiDepthBackbone}
 Floats = np.ndarray[Any, Any]
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, step: int, out: Path, names: list[str], device: str) -> None:
-    """Keep the features of every `step`-th frame in files, in half precision."""
-    out.mkdir(parents=True, exist_ok=True)
+def extract(array: Path, size: int, step: int, file: Path, device: str) -> None:
+    """Keep the features of every `step`-th frame in a file, in half precision."""
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
-    for name in names:
-        file, make = out / f"{name}.npy", READERS[name]
-        if file.exists():
-            continue
-        reader, began, parts = make(build(size=size)).eval().to(device), time.perf_counter(), []
-        for k, chunk in enumerate(frames.split(64)):
-            parts.append(reader(chunk.to(device)).half().cpu().numpy())
-            if k % 20 == 19:
-                each = (time.perf_counter() - began) / (k + 1)
-                left = each * (len(frames) / 64 - k - 1)
-                print(f"{file}: {64 * (k + 1)} of {len(frames)} frames, {left:.0f} s left")
-        np.save(file, np.concatenate(parts))
+    reader, began, parts = MiddleBackbone(build(size=size)), time.perf_counter(), []
+    reader.eval().to(device)
+    for k, chunk in enumerate(frames.split(64)):
+        parts.append(reader(chunk.to(device)).half().cpu().numpy())
+        if k % 20 == 19:
+            each = (time.perf_counter() - began) / (k + 1)
+            left = each * (len(frames) / 64 - k - 1)
+            print(f"{file}: {64 * (k + 1)} of {len(frames)} frames, {left:.0f} s left")
+    np.save(file, np.concatenate(parts))
 
 
 @dataclass
 class Data:
-    """The features of a data set, N x D per reader, and facts about the reader."""
+    """The features of a data set, N x D, and facts about the network that computed them."""
 
-    folder: Path
+    file: Path
     generic: Floats
     backbone: MiddleBackbone
-    loaded: dict[str, Floats] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Floats:
-        if name not in self.loaded:
-            self.loaded[name] = np.load(self.folder / f"{name}.npy").astype(np.float32)
-        return self.loaded[name]
+    @cached_property
+    def features(self) -> Floats:
+        found: Floats = np.load(self.file).astype(np.float32)
+        return found
 
 
 Session = tuple[int, Floats]  # the label and the numbers of the frames
@@ -201,21 +198,9 @@ def taught_head(head: Any, z: Floats, task: Task) -> Any:
     return head
 
 
-def today(task: Task, frames: Floats) -> Scored:
-    """The head of the strategy `prima` with the places that it reads."""
-    z = task.data["today"]
-    blocks = (1536,) * ((z.shape[1] - 1024) // 1536) + (1024,)
-    head = FrameHead(SufficientStatistics.empty(z.shape[1], blocks=blocks))
-    taught_head(head, z, task)
-    count = len(task.taught)
-    scores = head.scores(z[frames], count)
-    told = head.familiarity(count)(z[frames].astype(np.float64), scores.argmax(1))
-    return Scored(scores, told)
-
-
 def cosine(task: Task, frames: Floats) -> Scored:
     """Cosine similarity to the class means in the backbone's own features."""
-    z = task.data["middle"][:, : task.data.backbone.sizes[0]]
+    z = task.data.features[:, : task.data.backbone.sizes[0]]
     means = np.stack(
         [
             np.mean([z[i].mean(0) for label, i in task.lessons if label == c], axis=0)
@@ -235,7 +220,7 @@ def cosine(task: Task, frames: Floats) -> Scored:
 
 def by_lessons(task: Task, frames: Floats) -> Scored:
     """Weigh the places by lessons that they have not seen."""
-    z, backbone = task.data["middle"], task.data.backbone
+    z, backbone = task.data.features, task.data.backbone
     statistics = LessonStatistics.empty(backbone.dim, blocks=backbone.sizes)
     sample = LessonSample.empty(backbone.sizes)
     head = LessonHead(statistics, sample, backbone.priors)
@@ -247,7 +232,7 @@ def by_lessons(task: Task, frames: Floats) -> Scored:
     return Scored(scores, told)
 
 
-RULES: dict[str, Rule] = {"today": today, "cosine": cosine, "lessons": by_lessons}
+RULES: dict[str, Rule] = {"cosine": cosine, "lessons": by_lessons}
 
 
 def auroc(known: Floats, unknown: Floats) -> float:
@@ -284,10 +269,9 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
     backbone = MiddleBackbone(build(size=args.size)).eval()
     for name in args.sets:
         array, index = packed(args, name)
-        data = Data(folder_of(args, name), generic_features(args, backbone), backbone)
+        data = Data(file_of(args, name), generic_features(args, backbone), backbone)
         if args.features:
-            names = ["today"] * ("today" in args.rules) + ["middle"]
-            extract(array, args.size, step_of(args, name), data.folder, names, args.device)
+            extract(array, args.size, step_of(args, name), data.file, args.device)
             continue
         facts = json.loads(index.read_text())
         if name == "core50":
@@ -318,9 +302,9 @@ def step_of(args: argparse.Namespace, name: str) -> int:
     return int(args.step) if name == "signs" else 1
 
 
-def folder_of(args: argparse.Namespace, name: str) -> Path:
-    folder: Path = args.cache / f"places_{name}_{args.size}_{step_of(args, name)}"
-    return folder
+def file_of(args: argparse.Namespace, name: str) -> Path:
+    file: Path = args.cache / f"places_{name}_{args.size}_{step_of(args, name)}" / "middle.npy"
+    return file
 
 
 def main() -> None:

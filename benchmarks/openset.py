@@ -1,22 +1,17 @@
 """Measure open-set recognition: a third of the classes is never taught, all are tested.
 
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
-    python benchmarks/openset.py --data gtsrb_tracks.tar rendered --classes 3 6 10 --videos 1 2 4
-
-`--classes` is the number of classes to teach instead of two thirds; `--videos` is the number of
-videos per class, in the same places; `--here` also tests in those places.
 
 Traffic signs and rendered objects are those of accuracy.py; the CORe50 frames have 10 categories
-and the test sessions 3, 7 and 10. The run number draws the split, the classes that are taught, the
-places and the order of the sessions; each session is one batch. Features are computed once, by the
-backbone as it is shipped. False alarms are frames of untaught classes that count as known, at the
-threshold at which 95 % of the frames of known classes count as known.
+and the test sessions 3, 7 and 10. The run number draws the split, the classes that are taught, and
+the order of the sessions; each session is one batch. Features are computed once, by the backbone as
+it is shipped. False alarms are frames of untaught classes that count as known, at the threshold at
+which 95 % of the frames of known classes count as known. strangers.py measures prima.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import random
 import statistics
@@ -31,11 +26,10 @@ from torch import Tensor
 
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.networks.base import build
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session
 
 STRATEGIES = [
-    "prima",
     "ridge",
     "lda",
     "ncm",
@@ -107,51 +101,25 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
     return sum(gaps) / len(confidence)
 
 
-def taught_sessions(
-    data: DataSet, run: int, classes: int, videos: int
-) -> tuple[set[int], list[Session]]:
-    """Draw the classes that are taught and the sessions that teach them, in order.
-
-    0 classes means two thirds of them, 0 videos means all.
-    """
+def taught_sessions(data: DataSet, run: int) -> tuple[set[int], list[Session]]:
+    """Draw two thirds of the classes and return the sessions that teach them, in order."""
     draw = random.Random(f"taught/{run}")
-    taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
+    taught = set(draw.sample(range(len(data.classes)), round(len(data.classes) * 2 / 3)))
     train = [s for s in data.train if s.label in taught]
-    if videos:
-        numbers = [{s.number for s in train if s.label == label} for label in taught]
-        chosen = draw.sample(sorted(set.intersection(*numbers)), videos)
-        train = [s for s in train if s.number in chosen]
     draw.shuffle(train)
     return taught, train
 
 
-def test_frames(data: DataSet, train: list[Session], here: bool) -> tuple[Tensor, Tensor]:
-    """Return the indices and labels of the test frames; `here`: every other frame of lessons."""
-    step = 2 if here else 1
-    numbers = {s.number for s in train}
-    test = [s for s in data.train if s.number in numbers] if here else data.test
-    ranges = [range(s.start + step - 1, s.stop, step) for s in test]
-    index = torch.cat([torch.arange(r.start, r.stop, r.step) for r in ranges])
-    labels = [torch.full((len(r),), s.label) for r, s in zip(ranges, test, strict=True)]
-    return index, torch.cat(labels)
-
-
 def measure(
-    strategy: Any,
-    z: Tensor,
-    data: DataSet,
-    run: int,
-    classes: int,
-    videos: int,
-    here: bool,
-    threshold: float,
+    strategy: Any, z: Tensor, data: DataSet, run: int, threshold: float
 ) -> dict[str, float]:
-    """Measure one run. 0 classes means two thirds of them, and 0 videos means all."""
-    taught, train = taught_sessions(data, run, classes, videos)
+    """Teach the sessions of one run, and measure on all test frames."""
+    taught, train = taught_sessions(data, run)
     for s in train:
-        mine = z[s.start : s.stop : 2 if here else 1]
+        mine = z[s.start : s.stop]
         strategy.learn_embedded(mine, torch.full((len(mine),), s.label))
-    index, truth = test_frames(data, train, here)
+    index = torch.cat([torch.arange(s.start, s.stop) for s in data.test])
+    truth = torch.cat([torch.full((s.stop - s.start,), s.label) for s in data.test])
     known = torch.tensor([label in taught for label in truth.tolist()])
     scores = strategy.scores_embedded(z[index])
     familiar = strategy.familiar()
@@ -174,11 +142,11 @@ def measure(
     return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
 
 
-def row_text(spec: str, classes: int, videos: int, rows: list[dict[str, float]]) -> str:
+def row_text(spec: str, rows: list[dict[str, float]]) -> str:
     """Return one line of the table: means and standard deviations over the runs."""
     cells = [[row[column] for row in rows] for column in COLUMNS]
     text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
-    return f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |"
+    return f"| `{spec}` | {text} |"
 
 
 def main() -> None:
@@ -192,17 +160,6 @@ def main() -> None:
         "--frames", type=int, default=12, help="frames a session of rendered objects"
     )
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
-    parser.add_argument(
-        "--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds"
-    )
-    parser.add_argument(
-        "--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all"
-    )
-    parser.add_argument(
-        "--here",
-        action="store_true",
-        help="test in the places of the lessons: every other frame is taught",
-    )
     parser.add_argument(
         "--threshold", type=float, default=KNOWN_THRESHOLD, help="of what is kept and taken"
     )
@@ -219,23 +176,18 @@ def main() -> None:
             array, index = pack(tar, args.size, args.cache, args.threads)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
         print(
-            f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n"
-            f"|{'---|' * (len(COLUMNS) + 3)}",
+            f"| strategy | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}",
             flush=True,
         )
         data = [sessions(array, index, run) for run in args.runs]
         for spec in args.strategies:
             name, options = parse(spec)
             z = features(array, create(name, build(size=args.size), **options), args.cache)
-            for classes, videos in itertools.product(args.classes, args.videos):
-                if classes >= len(data[0].classes):
-                    continue
-                rows = []
-                for part, run in zip(data, args.runs, strict=True):
-                    strategy = create(name, build(size=args.size), seed=run, **options)
-                    given = run, classes, videos, args.here, args.threshold
-                    rows.append(measure(strategy, z, part, *given))
-                print(row_text(spec, classes, videos, rows), flush=True)
+            rows = []
+            for part, run in zip(data, args.runs, strict=True):
+                strategy = create(name, build(size=args.size), seed=run, **options)
+                rows.append(measure(strategy, z, part, run, args.threshold))
+            print(row_text(spec, rows), flush=True)
 
 
 if __name__ == "__main__":

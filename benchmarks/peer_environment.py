@@ -2,7 +2,7 @@
 
     python benchmarks/peer_environment.py FOLDER
 
-It has the torch of constraints.txt. If that is a build for CPUs, the torchvision that pip finds may
+It has the versions of `locks/`. If that is a build for CPUs, the torchvision that pip finds may
 be compiled for another build: `import torchvision` then fails with "operator torchvision::nms does
 not exist". Avalanche needs none of these operators, so the environment's copy of torchvision is
 told not to describe them.
@@ -11,6 +11,7 @@ told not to describe them.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -28,10 +29,16 @@ def python_of(folder: Path) -> Path:
     return windows if windows.exists() else folder / "bin" / "python"
 
 
+def locked_versions() -> str:
+    """Return the version of each locked package, without its hashes."""
+    text = "".join((ROOT / "locks" / name).read_text() for name in ("all.txt", "torch.txt"))
+    return "\n".join(re.findall(r"^[\w.-]+==[^\s\\]+", text, re.M))
+
+
 def make_environment(folder: Path) -> Path:
     """Install missing packages, which takes minutes the first time; return the interpreter."""
     stamp = folder / ".peers"
-    wanted = "\n".join([(ROOT / "constraints.txt").read_text(), AVALANCHE, str(ROOT)])
+    wanted = "\n".join([locked_versions(), AVALANCHE, str(ROOT)])
     if stamp.exists() and stamp.read_text() == wanted:
         return python_of(folder)
     print(f"making an environment with Avalanche in {folder} (some minutes)", file=sys.stderr)
@@ -39,8 +46,10 @@ def make_environment(folder: Path) -> Path:
         venv.create(folder, with_pip=True, symlinks=os.name != "nt")
     python = python_of(folder)
     pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    limits = ["-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, *limits, "-e", str(ROOT), "pytest", "hypothesis", AVALANCHE], check=True)
+    limits = folder / "versions.txt"
+    limits.write_text(locked_versions())
+    packages = ["-e", f"{ROOT}[train]", "pytest", "hypothesis", AVALANCHE]
+    subprocess.run([*pip, "-c", str(limits), *packages], check=True)
     _mend_torchvision(python)
     stamp.write_text(wanted)
     return python

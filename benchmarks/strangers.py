@@ -27,6 +27,7 @@ import json
 import random
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from first_lessons import (
     auroc,
     by_lessons,
     core50_tasks,
-    folder_of,
+    file_of,
     generic_features,
     packed,
     rendered_tasks,
@@ -50,7 +51,7 @@ from torch.nn import functional
 
 from primavista.heads.open_set import LESSON_THRESHOLD
 from primavista.networks.base import build
-from primavista.networks.multidepth import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone
 
 BACKBONE = "mobilenet_v1"
 LESSONS = (1, 3)
@@ -165,7 +166,7 @@ def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
     file = args.cache / f"stay_{args.backbone}_{args.size}.npy"
     if not file.exists():
         np.save(file, torch.cat([data.backbone(c).half() for c in copies.split(64)]).numpy())
-    data.loaded["middle"] = np.load(file).astype(np.float32)
+    data = replace(data, file=file)
     names, half = sorted({c for c, _, _ in facts}), COPIES // 2
     draw = random.Random("stay/draws")
     for count in (2, 5, 8):
@@ -181,15 +182,14 @@ def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
 @torch.no_grad()
 def data_of(args: argparse.Namespace, name: str, generic: Floats, backbone: MiddleBackbone) -> Data:
     """Return the features of a data set, and compute those that are not in the cache."""
-    folder = folder_of(args, name)
+    file = file_of(args, name)
     if args.backbone != BACKBONE:
-        folder = folder.with_name(f"{folder.name}_{args.backbone}")
-    file = folder / "middle.npy"
+        file = file.parent.with_name(f"{file.parent.name}_{args.backbone}") / file.name
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         frames = torch.from_numpy(np.load(packed(args, name)[0])[:: step_of(args, name)])
         np.save(file, torch.cat([backbone(c).half() for c in frames.split(64)]).numpy())
-    return Data(folder, generic, backbone)
+    return Data(file, generic, backbone)
 
 
 def calibration_error(confidence: Floats, right: Floats, bins: int = 15) -> float:

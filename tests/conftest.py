@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from primavista.networks.base import OWN_NETWORKS
+from primavista.backbones.spec import OWN_NETWORKS
+from primavista.options import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
-from primavista.strategies.gdumb import GDumb, GDumbOptions
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count
+from primavista.strategies.rehearsal.gdumb import GDumb, GDumbOptions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`
 torch.set_num_threads(1)
 # What a shell starts in the background ignores Ctrl-C, and so does what it starts: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

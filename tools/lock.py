@@ -1,10 +1,11 @@
 """Lock every package that `make` installs, with the hashes of its files for all platforms.
 
-    python tools/lock.py --extras video,live            # writes the files in locks/
-    python tools/lock.py --extras video,live --check    # exit code 1 if they are out of date
+    python tools/lock.py --extras video,live                  # writes the files in locks/
+    python tools/lock.py --extras video,live --upgrade numpy  # the same, with the newest numpy
+    python tools/lock.py --extras video,live --check          # exit code 1 if they are out of date
 
-Writing needs uv and a package registry; checking needs neither. The versions are those of
-constraints.txt; packages that only other platforms need are chosen by uv. A lock lists the hashes
+Writing needs uv and a package registry; checking needs neither. Versions that are locked stay as
+they are; uv chooses those of new packages and of the packages to upgrade. A lock lists the hashes
 of all files of a release, so that one file serves every platform.
 
 torch is published as several builds of one version, and each has its own file. torch-cpu.txt is the
@@ -18,6 +19,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,27 +81,18 @@ def split(lock: Lock) -> tuple[Lock, Lock, Lock]:
 
 
 def wanted(extras: Iterable[str]) -> set[str]:
-    """Return the packages that the two distributions name as dependencies."""
+    """Return the packages that pyproject.toml names: dependencies, extras and build tools."""
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    edge = tomllib.loads((ROOT / "edge" / "pyproject.toml").read_text(encoding="utf-8"))
-    lines = [*ours["project"]["dependencies"], *edge["project"]["dependencies"]]
-    lines += [*ours["build-system"]["requires"], *edge["build-system"]["requires"]]
+    lines = [*ours["project"]["dependencies"], *ours["build-system"]["requires"]]
     for extra in extras:
         lines += ours["project"]["optional-dependencies"][extra]
     return {normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in lines}
 
 
-def problems(
-    constraints: str, everything: str, torch: str, cpu: str, needed: set[str]
-) -> list[str]:
-    """List the disagreements between the constraints, the dependencies and the locks."""
+def problems(everything: str, torch: str, cpu: str, needed: set[str]) -> list[str]:
+    """List the disagreements between the dependencies and the locks."""
     locked = pins(everything) | pins(torch)
-    found = [
-        f"{name}=={version} of constraints.txt is not locked"
-        for name, version in pins(constraints).items()
-        if locked.get(name) != version
-    ]
-    found += [f"{name} is a dependency and is not locked" for name in sorted(needed - set(locked))]
+    found = [f"{name} is a dependency and is not locked" for name in sorted(needed - set(locked))]
     if pins(cpu) != {"torch": f"{locked.get('torch')}+cpu"}:
         found.append(f"torch-cpu.txt is not torch {locked.get('torch')}: give the hash in lock.py")
     for text in (everything, torch, cpu):
@@ -107,14 +100,24 @@ def problems(
     return found
 
 
-def compile_lock(extras: Iterable[str]) -> Lock:
-    """Ask uv for the versions and the hashes, for all platforms."""
+def compile_lock(extras: Iterable[str], upgrade: Iterable[str]) -> Lock:
+    """Ask uv for the versions and the hashes, for all platforms.
+
+    uv prefers the versions of the file that it writes, so it is given the present locks.
+    """
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
     command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header"]
-    command += ["--no-annotate", "--constraint", "constraints.txt", "pyproject.toml"]
+    command += ["--no-annotate", "pyproject.toml"]
     for extra in extras:
         command += ["--extra", extra]
-    return parse(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode())
+    for name in upgrade:
+        command += ["--upgrade-package", name]
+    with tempfile.TemporaryDirectory() as folder:
+        joined = Path(folder) / "joined.txt"
+        present = [ROOT / "locks" / name for name in ("all.txt", "torch.txt")]
+        joined.write_text("".join(path.read_text(encoding="utf-8") for path in present))
+        subprocess.run([*command, "--output-file", str(joined)], cwd=ROOT, check=True)
+        return parse(joined.read_text(encoding="utf-8"))
 
 
 def main() -> int:
@@ -123,14 +126,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--extras", required=True, help="those of the Makefile, with commas")
+    parser.add_argument("--upgrade", action="append", default=[], help="a package; may be repeated")
     parser.add_argument("--check", action="store_true", help="write nothing")
     given = parser.parse_args()
     extras = given.extras.split(",")
     if not given.check:
-        locks = split(compile_lock(extras))
+        locks = split(compile_lock(extras, given.upgrade))
         for (name, header), lock in zip(HEADERS.items(), locks, strict=True):
             (ROOT / "locks" / name).write_text(render(lock, header), encoding="utf-8")
-    places = [ROOT / "constraints.txt", *(ROOT / "locks" / name for name in HEADERS)]
+    places = [ROOT / "locks" / name for name in HEADERS]
     found = problems(*(path.read_text(encoding="utf-8") for path in places), wanted(extras))
     for line in found:
         print(f"{line}: run `make lock`", file=sys.stderr)

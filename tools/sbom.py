@@ -1,8 +1,8 @@
-"""Write the components of each of the two distributions as CycloneDX bills of materials.
+"""Write the components of the distribution as a CycloneDX bill of materials.
 
-    python tools/sbom.py [--out dist]    # primavista.cdx.json and primavista-edge.cdx.json
+    python tools/sbom.py [--out dist]    # primavista.cdx.json
 
-A bill lists the dependencies that users install, direct and indirect, with the versions of
+The bill lists the dependencies that users install, direct and indirect, with the versions of
 locks/, the hashes of all their files, their licences and the dependencies between them.
 Dependencies of an extra are optional. The shared libraries that a wheel bundles are components of
 its package; their licences are those of the table in NOTICE. Packages that only development needs
@@ -22,7 +22,6 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
@@ -37,7 +36,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lock import normal, parse
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECTS = {"primavista": ROOT / "pyproject.toml", "primavista-edge": ROOT / "edge/pyproject.toml"}
 NOT_FOR_USERS = {"dev", "docs", "avalanche"}  # Avalanche is not in the environment of `make`
 LIBRARY = re.compile(r"(lib[A-Za-z0-9_+-]+?)(-[0-9a-f]{8})*\.(?:so|dylib)")
 CLASSIFIERS = {
@@ -51,7 +49,7 @@ CLASSIFIERS = {
 
 @dataclass
 class Bill:
-    """The components of one distribution while they are collected."""
+    """The components while they are collected."""
 
     hashes: dict[str, list[str]]
     licences: dict[str, str]
@@ -167,31 +165,29 @@ def libraries(
         )
 
 
-def version_of(project: dict[str, Any], root: Path) -> str:
-    """Return the version of a distribution, which `primavista` keeps in its package."""
-    if "version" in project:
-        return str(project["version"])
-    text = (root / "src/primavista/__init__.py").read_text(encoding="utf-8")
+def own_version() -> str:
+    """Return the version of primavista, which its package keeps."""
+    text = (ROOT / "src/primavista/__init__.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"', text, re.M)
     assert found is not None
     return found[1]
 
 
-def bill_of(name: str, without: set[str] = NOT_FOR_USERS) -> Bom:
-    """Return the bill of one distribution; required dependencies are added before optional ones."""
-    project = tomllib.loads(PROJECTS[name].read_text(encoding="utf-8"))["project"]
+def bill_of_materials(without: set[str] = NOT_FOR_USERS) -> Bom:
+    """Return the bill; required dependencies are added before those of the extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
     bill = Bill(locked_hashes(ROOT), bundled_licences(notice))
     direct = {
         bill.add(Requirement(line), ComponentScope.REQUIRED) for line in project["dependencies"]
     }
-    for extra, lines in project.get("optional-dependencies", {}).items():
+    for extra, lines in project["optional-dependencies"].items():
         if extra not in without:
             direct |= {bill.add(Requirement(line), ComponentScope.OPTIONAL) for line in lines}
-    version = version_of(project, ROOT)
-    url = PackageURL("pypi", None, name, version)
+    version = own_version()
+    url = PackageURL("pypi", None, project["name"], version)
     ours = Component(
-        name=name,
+        name=project["name"],
         version=version,
         type=ComponentType.LIBRARY,
         bom_ref=str(url),
@@ -209,18 +205,17 @@ def bill_of(name: str, without: set[str] = NOT_FOR_USERS) -> Bom:
 
 
 def main() -> None:
-    """Write both bills."""
+    """Write the bill."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    for name in PROJECTS:
-        bom = bill_of(name)
-        path = given.out / f"{name}.cdx.json"
-        path.write_text(JsonV1Dot6(bom).output_as_string(indent=1) + "\n", encoding="utf-8")
-        print(f"{path}: {len(bom.components)} packages")
+    bom = bill_of_materials()
+    path = given.out / "primavista.cdx.json"
+    path.write_text(JsonV1Dot6(bom).output_as_string(indent=1) + "\n", encoding="utf-8")
+    print(f"{path}: {len(bom.components)} packages")
 
 
 if __name__ == "__main__":

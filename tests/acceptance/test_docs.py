@@ -14,7 +14,7 @@ from primavista.networks.base import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "edge" / "README.md"]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 
@@ -58,7 +58,7 @@ def write_results(page: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    # The page about Avalanche runs where it is installed, see tests/neighbours/test_avalanche.py;
+    # The page about Avalanche runs where it is installed, see tests/adapters/test_avalanche.py;
     # that on data sets, which opens the official file of CIFAR-100, has a test of its own below.
     [p for p in PAGES if BLOCK.search(p.read_text()) and p.stem not in ("avalanche", "data-sets")],
     ids=lambda p: p.stem,
@@ -173,7 +173,7 @@ def test_the_pages_that_the_code_names_exist():
     """Messages and docstrings point to pages by their path."""
     named = {
         (name, path)
-        for folder in ("src", "edge", "benchmarks", "tests", "examples")
+        for folder in ("src", "benchmarks", "tests", "examples")
         for path in (ROOT / folder).rglob("*.py")
         for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|ipynb)", path.read_text(encoding="utf-8"))
     }
@@ -193,7 +193,8 @@ def test_pages_are_wrapped_at_120_columns():
 def test_files_and_modules_that_the_pages_name_exist():
     """Pages follow the tree: no page names a file or a module that is gone."""
     folders = "src|tests|benchmarks|examples|tools"
-    packages = "backbones|bench|engine|heads|learner|nn|storage|strategies|streams"
+    packages = "adapters|backbones|bench|cli|engine|events|heads|learner|media|networks|nn"
+    packages += "|report|serve|storage|strategies|streams"
     for page in LINKED:
         text = page.read_text(encoding="utf-8")
         paths = re.findall(rf"\b(?:{folders})/[\w/]+\.(?:py|toml)", text)

@@ -36,7 +36,7 @@ def to_frames(x: Tensor) -> Tensor:
         uint8, N x H x W x 3.
 
     Raises:
-        InputError: if the values are not those of pictures, for example after `Normalize`.
+        InputError: If the values are not those of pictures, for example after `Normalize`.
     """
     if x.ndim == 4 and x.dtype == torch.uint8 and x.shape[3] == 3:
         return x
@@ -57,8 +57,8 @@ class ExperienceFrames:
     """The pictures of some Avalanche data sets, one after the other, read on demand.
 
     Args:
-        datasets: data sets whose items begin with a picture.
-        order: for each frame, the number of its data set and its index there, F x 2.
+        datasets: Data sets whose items begin with a picture.
+        order: For each frame, the number of its data set and its index there, F x 2.
     """
 
     def __init__(self, datasets: Sequence[Any], order: np.ndarray[Any, Any]) -> None:
@@ -81,16 +81,16 @@ def stream_of(benchmark: Any, *, name: str = "avalanche", classes: Sequence[str]
     on demand, with the transforms of evaluation.
 
     Args:
-        benchmark: an object with `train_stream` and `test_stream`, whose experiences have a
+        benchmark: An object with `train_stream` and `test_stream`, whose experiences have a
             `dataset`.
-        name: the name of the data set in results.
-        classes: the names of the classes; by default their numbers.
+        name: The name of the data set in results.
+        classes: The names of the classes; by default their numbers.
 
     Returns:
         The stream, in the order of the benchmark.
 
     Raises:
-        InputError: if there are fewer names than classes.
+        InputError: If there are fewer names than classes.
     """
     parts = [list(benchmark.train_stream), list(benchmark.test_stream)]
     datasets = [experience.dataset.eval() for part in parts for experience in part]
@@ -154,11 +154,11 @@ class AvalancheStrategy(SupervisedTemplate):  # type: ignore[misc]
     epoch with one iteration. Its optimiser, criterion and model are not used for learning.
 
     Args:
-        strategy: the strategy, such as `pv.create("cwr*", backbone)`; it is not copied.
-        eval_mb_size: the number of pictures scored at a time.
+        strategy: The strategy, such as `pv.create("cwr*", backbone)`; it is not copied.
+        eval_mb_size: The number of pictures scored at a time.
         evaluator: Avalanche's evaluation plugin.
-        plugins: further plugins of Avalanche.
-        **settings: further arguments of Avalanche's `SupervisedTemplate`.
+        plugins: Further plugins of Avalanche.
+        **settings: Further arguments of Avalanche's `SupervisedTemplate`.
     """
 
     def __init__(

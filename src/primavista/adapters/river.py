@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from primavista.adapters.labelled import Features, LabelledHead
 from primavista.errors import require_extra
-from primavista.heads.labelled import Features, LabelledHead
 
 require_extra("river", "river")
 

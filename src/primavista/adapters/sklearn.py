@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from primavista.adapters.labelled import Features, LabelledHead
 from primavista.errors import require_extra
-from primavista.heads.labelled import Features, LabelledHead
 
 require_extra("sklearn", "sklearn")
 
@@ -29,7 +29,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: The labels, sorted.
         n_features_in_: The number of features.
-        head_: The head with its sums; see `primavista.heads.labelled`.
+        head_: The head with its sums; see `primavista.adapters.labelled`.
     """
 
     HEAD = ""

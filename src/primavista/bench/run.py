@@ -28,8 +28,8 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
+from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.media.frames import read_frames
 from primavista.networks.base import build
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
@@ -90,8 +90,9 @@ class CellState:
         if self.began is not None:
             self.seconds += now - self.began
         self.began = now
-        if event.line["accuracy"] is not None:
-            self.accuracy = event.line["accuracy"]
+        accuracy = event.line["measures"]["accuracy"]
+        if accuracy is not None:
+            self.accuracy = accuracy
 
 
 OnCellEvent: TypeAlias = Callable[[CellState, CellEvent], None]
@@ -343,7 +344,7 @@ def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
 
 
 def _seconds(timings: Mapping[str, Any]) -> list[float]:
-    """Return the times in a line of `timings.jsonl`; format 1 has no time of solving."""
+    """Return the times in a line of `timings.jsonl`."""
     return [timings[name] for name in TIMES if isinstance(timings.get(name), int | float)]
 
 

@@ -95,7 +95,8 @@ def _devices() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from primavista.backbones.weights import SOURCES, load_state
+    from primavista.backbones.weights import SOURCES
+    from primavista.networks.weights import load_state
 
     for name, source in SOURCES.items():
         title = f"weights {name}"

@@ -171,7 +171,7 @@ def learn_part(
         except Exception as error:  # whatever it raises, the other lessons go on
             reason = f"{type(error).__name__}: {error}"
             outcomes.append(LessonOutcome("failed", reason=reason))
-    return learner.settled().to_bytes(), outcomes
+    return learner.without_undo().to_bytes(), outcomes
 
 
 def _learned(outcomes: Sequence[LessonOutcome]) -> set[str]:

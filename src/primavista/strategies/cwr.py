@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from primavista.heads.base import Familiarity
-from primavista.heads.cwr import HeadKind
 from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
@@ -18,29 +16,14 @@ from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.cwr_head import CWRHead
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Count, Options, Rate
-
-
-@dataclass(frozen=True)
-class CWROptions(Options):
-    """Table 4 (`tab:hyper_core50`), CWR*.
-
-    Args:
-        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
-    """
-
-    epochs_1: Count = 4
-    epochs: Count = 4
-    lr: Rate = 1e-3
-    head: HeadKind = "cwr*"
-    open_set: bool = False
+from primavista.strategies.options import CWROptions
 
 
 class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
     From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once,
-    in evaluation mode. The steps of the head are in `heads/cwr_head.py`.
+    in evaluation mode. The steps of the head are in `nn/cwr_head.py`.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -78,14 +61,12 @@ class CWR(EmbeddingStrategy, GradientStrategy):
         weights = self.set_trainable(B.i, representation=B.i == 1)
         sgd = self.sgd(B, weights)
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            g = sgd.gradient(self.cross_entropy(x, y))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd):  # line 8
-            step(x, y)
-        self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
+        self.train(B, sgd, step)  # line 8; section 4 sets r_max and d_max before each step
+        self.head.consolidate(B.present, B.cur)  # lines 11 to 14
         if self.seen is not None:
             self.seen.group.add(self.features(B), B.columns.to(self.device))
         return self.report(B, sgd)

@@ -1,0 +1,165 @@
+"""The analytic heads on numpy features, with arbitrary labels for the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from primavista.errors import InputError
+from primavista.heads.base import ClassArrays, Head
+from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.frozen_cwr import softmax
+from primavista.heads.lda import LDAHead, lda_offsets, shrunk_covariance
+from primavista.heads.ncm import NCMHead
+from primavista.heads.ridge import RidgeHead
+from primavista.heads.solving import solve_positive_definite
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics, packed_blocks, unpack
+
+Features = np.ndarray[Any, np.dtype[np.float64]]
+HEADS: dict[str, Callable[..., Head]] = {
+    "ncm": NCMHead,
+    "lda": LDAHead,
+    "dslda": DSLDAHead,
+    "ridge": RidgeHead,
+}
+
+
+class LabelledHead:
+    """A head that learns features with labels: strings, numbers or any other hashable objects.
+
+    New classes may appear at any time. Only the sums of the head are kept, so a hundred calls of
+    `learn` with one row each give the same result as one call with a hundred rows, up to rounding.
+
+    Args:
+        name: A key of `HEADS`.
+        dim: D, the number of features; it may grow.
+        **options: Options of the head, such as `shrinkage`.
+
+    Raises:
+        InputError: If there is no such head.
+
+    >>> head = LabelledHead("ncm", 2)
+    >>> head.learn(np.array([[0.0, 0.0], [4.0, 4.0]]), ["cup", "mug"])
+    >>> [head.labels[column] for column in head.scores(np.array([[3.0, 4.0]])).argmax(1)]
+    ['mug']
+    """
+
+    def __init__(self, name: str, dim: int, **options: Any) -> None:
+        if name not in HEADS:
+            raise InputError(f"no head '{name}': choose one of {', '.join(HEADS)}")
+        self.name, self.dim = name, dim
+        empty: ClassArrays
+        if name == "dslda":
+            empty = StreamingStatistics.empty(dim)
+        else:
+            width = options.get("expand") or dim  # ridge may have random features
+            empty = SufficientStatistics.empty(width, gram=name != "ncm")
+        self.head = HEADS[name](empty, **options)
+        self.labels: list[Hashable] = []
+        self._columns: dict[Hashable, int] = {}
+
+    def learn(self, z: Features, labels: Sequence[Hashable]) -> None:
+        """Learn rows of features.
+
+        Args:
+            z: N x D, finite.
+            labels: The label of each row; a new label becomes a new class.
+        """
+        for label in labels:
+            if label not in self._columns:
+                self._columns[label] = len(self.labels)
+                self.labels.append(label)
+        self.head.expand(len(self.labels))
+        columns = np.array([self._columns[label] for label in labels], dtype=np.int64)
+        self.head.learn(z, columns, 1)
+
+    def scores(self, z: Features) -> Features:
+        """Score rows of features.
+
+        Args:
+            z: N x D.
+
+        Returns:
+            N x K in float64, one column per label in `labels`; the highest score wins.
+        """
+        if not isinstance(self.head, DSLDAHead):
+            return np.asarray(self.head.scores(z, len(self.labels)), np.float64)
+        w, b = self.head.derived.get_or_compute("float64", self._dslda_weights)
+        return np.asarray(z @ w.T + b)
+
+    def probabilities(self, z: Features) -> Features:
+        """softmax(scores / T)
+
+        LDA and DSLDA have T = 1, which gives the posteriors of Gaussian classes with a shared
+        covariance and equal priors. The scores of the other heads are not logits; their T is the
+        temperature of their familiarity, with which a class leads by a fixed logit at its own mean,
+        on average.
+
+        Args:
+            z: N x D.
+
+        Returns:
+            The probabilities, N x K; each row sums to 1.
+        """
+        t = 1.0
+        if isinstance(self.head, AnalyticHead) and self.name not in ("lda", "dslda"):
+            t = self.head.familiarity(len(self.labels)).temperature
+        return np.asarray(softmax(self.scores(z) / max(t, np.finfo(np.float64).tiny)))
+
+    def _dslda_weights(self) -> tuple[Features, Features]:
+        """Solve for the weights of DSLDA in float64; the head itself uses float32, as published."""
+        assert isinstance(self.head, DSLDAHead)
+        own = self.head.statistics
+        mu = own.mu[: len(self.labels)]
+        a = shrunk_covariance(own.scatter, own.frames, self.head.shrinkage)
+        w = solve_positive_definite(a, mu.T).T
+        return w, lda_offsets(w, mu)
+
+    def grow(self, dim: int) -> None:
+        """Append features, which are taken as 0 in all rows that were learned so far.
+
+        Args:
+            dim: The new number of features, at least the old one.
+        """
+        added = dim - self.dim
+        if not added:
+            return
+        for group in self.head.groups.values():
+            arrays = group.arrays
+            for name in {"s", "mu"} & set(arrays):
+                arrays[name] = np.pad(arrays[name], ((0, 0), (0, added)))
+            if "scatter" in arrays:
+                arrays["scatter"] = np.pad(arrays["scatter"], (0, added))
+            if "gram" in arrays:
+                square = np.empty((self.dim, self.dim))
+                if self.dim:
+                    unpack(arrays["gram"], square)
+                arrays["gram"] = pack(np.pad(square, (0, added)))
+            if isinstance(group, SufficientStatistics):
+                group.dim, group.blocks = dim, (dim,)
+        self.dim = dim
+        self.head.derived.clear()
+
+
+def pack(square: Features) -> Features:
+    """Pack a symmetric matrix into the form of `SufficientStatistics`: the inverse of `unpack`.
+
+    Args:
+        square: G, D x D.
+
+    Returns:
+        D (D + 1) / 2 numbers.
+
+    >>> g = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    >>> bool((unpack(pack(g), np.empty((3, 3))) == g).all())
+    True
+    """
+    dim, half = len(square), len(square) // 2
+    packed = np.zeros(dim * (dim + 1) // 2)
+    corner, upper, lower = packed_blocks(packed, dim)
+    corner += square[:half, half:]
+    upper += np.triu(square[:half, :half])
+    lower += np.tril(square[half:, half:])
+    return packed

@@ -1,0 +1,60 @@
+"""Names of objects and the default test sessions, which all data sets with sessions share."""
+
+from __future__ import annotations
+
+CATEGORIES = (
+    "plug adapter",
+    "mobile phone",
+    "scissors",
+    "light bulb",
+    "can",
+    "glasses",
+    "ball",
+    "marker",
+    "cup",
+    "remote control",
+)
+
+
+def category_names(count: int) -> tuple[str, ...]:
+    """Return the names of the first categories.
+
+    Args:
+        count: The number of categories; those beyond the tenth are numbered.
+
+    >>> category_names(11)[-2:]
+    ('remote control', 'category 11')
+    """
+    return tuple(
+        CATEGORIES[i] if i < len(CATEGORIES) else f"category {i + 1}" for i in range(count)
+    )
+
+
+def object_names(objects: int, each: int) -> tuple[str, ...]:
+    """Return the names of the first objects.
+
+    Args:
+        objects: The number of objects.
+        each: The number of objects per category.
+
+    >>> object_names(3, 2)
+    ('plug adapter 1', 'plug adapter 2', 'mobile phone 1')
+    """
+    names = category_names(-(-objects // each))
+    return tuple(f"{names[i // each]} {i % each + 1}" for i in range(objects))
+
+
+def held_out(count: int) -> tuple[int, ...]:
+    """Return the numbers, from 1, of the test sessions among `count`.
+
+    They are CORe50's 3, 7 and 10 of 11; otherwise 3, 7, 11 and so on; 2 of 2, and none of 1.
+
+    Args:
+        count: The number of sessions.
+
+    >>> held_out(11), held_out(8), held_out(2)
+    ((3, 7, 10), (3, 7), (2,))
+    """
+    if count == 11:
+        return 3, 7, 10
+    return (2,) if count == 2 else tuple(range(3, count + 1, 4))

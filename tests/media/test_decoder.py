@@ -1,0 +1,278 @@
+"""Pictures and videos are decoded in a child process with limits; hostile ones cost one request."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from primavista.errors import FileError
+from primavista.media.decoder import Decoder, DecoderProcess, decode
+from primavista.media.decoder_child import DecodeJob
+from primavista.media.images import TooLargeError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+PICTURE = DecodeJob("picture", "the frame", 0, 32, 16_000_000, 1, 20.0, 300 * 2**20)
+VIDEO = replace(PICTURE, kind="video", name="the video", frames=10)
+
+
+@pytest.fixture
+def process():
+    process = DecoderProcess()
+    yield process
+    process.close()
+
+
+def run(process, job, data):
+    return process.run(replace(job, length=len(data)), io.BytesIO(data))
+
+
+def picture(side=64, kind="PNG", noise=False, **options):
+    shape = (side, side, 3)
+    pixels = np.random.default_rng(0).integers(0, 256, shape) if noise else np.full(shape, 90)
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def video(frames=12, side=64):
+    av = pytest.importorskip("av")
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = side
+        stream.pix_fmt = "yuv420p"
+        for k in range(frames):
+            image = np.full((side, side, 3), (k * 9, 80, 80), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def with_many_samples(data, count):
+    """Return an MP4 whose tables declare `count` samples of one byte; its size is the same."""
+    changed = bytearray(data)
+
+    def patch(box, offset, value):
+        start = data.index(box) + 4 + offset
+        changed[start : start + 4] = struct.pack("!I", value)
+
+    patch(b"stsz", 4, 1)  # the size of every sample
+    patch(b"stsz", 8, count)
+    patch(b"stts", 8, count)  # the first run of equal durations
+    patch(b"stsc", 12, count)  # samples in the first chunk
+    return bytes(changed)
+
+
+def resident(pid="self"):
+    with open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+
+
+def peak_data(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def test_pictures_and_videos_are_decoded_as_without_a_child(process):
+    from primavista.media.decode import video_frames
+    from primavista.media.images import decode_image
+
+    png, mp4 = picture(noise=True), video()
+    expected = decode_image(io.BytesIO(png), "x", 32)
+    assert np.array_equal(run(process, PICTURE, png)[0], expected)
+    frames = run(process, replace(VIDEO, frames=20), mp4)
+    direct = [read() for read in video_frames(io.BytesIO(mp4), 32)]
+    assert len(frames) == 12
+    assert np.array_equal(np.stack(frames), np.stack(direct))
+    assert len(run(process, VIDEO, mp4)) == 6  # every second one, as at most 10 are kept
+
+
+def test_a_file_is_decoded_by_its_path(tmp_path):
+    path = tmp_path / "mug.mp4"
+    path.write_bytes(video())
+    frames = decode(replace(VIDEO, path=str(path), frames=20, fps=5.0, region=(0, 0, 0.5, 1)))
+    assert len(frames) == 6  # 1.2 seconds
+    with pytest.raises(FileError, match=r"cannot read .*cup"):
+        decode(replace(VIDEO, path=str(tmp_path / "cup.mp4")))
+
+
+def test_the_child_has_no_torch():
+    code = "import sys, primavista.media.decoder_child; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_small_video_that_declares_millions_of_samples_costs_one_request(process):
+    good = video()
+    run(process, VIDEO, good)  # starts the child
+    child = process._child.pid
+    before, base = resident(), peak_data(child)
+    for count in (20_000_000, 170_000_000):
+        with pytest.raises(FileError):
+            run(process, VIDEO, with_many_samples(good, count))
+    if process._child is not None and process._child.pid == child:
+        assert peak_data(child) - base < 340 * 2**20
+    assert resident() - before < 20 * 2**20
+    assert len(run(process, VIDEO, good)) == 6
+
+
+def scan_bomb(scans):
+    """Return a progressive JPEG whose last scan comes again and again."""
+    data = picture(640, "JPEG", progressive=True)
+    last = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + last * scans + data[-2:]
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(process):
+    assert len(run(process, PICTURE, scan_bomb(20))) == 1
+    began = time.process_time()
+    with pytest.raises(TooLargeError, match="scans"):
+        run(process, PICTURE, scan_bomb(7000))
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.slow
+def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_served(process):
+    data = picture(3000, noise=True)
+    run(process, PICTURE, picture())
+    first = process._child.pid
+    with pytest.raises(TooLargeError, match=r"more than 0\.02 seconds"):
+        run(process, replace(PICTURE, seconds=0.02), data)
+    assert len(run(process, PICTURE, picture())) == 1
+    assert process._child.pid != first
+
+
+def test_processor_time_is_limited_by_the_system_too():
+    """The service may have been killed meanwhile, so that nobody ends the child."""
+    code = (
+        "from primavista.media.child import limit_processor_time\n"
+        "limit_processor_time(0.0)\n"
+        "while True: pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGXCPU
+
+
+@pytest.mark.slow
+def test_memory_is_limited(process):
+    data = picture(3900)
+    assert len(run(process, PICTURE, data)) == 1
+    with pytest.raises(TooLargeError):
+        run(process, replace(PICTURE, memory=8 * 2**20), data)
+    assert len(run(process, PICTURE, data)) == 1
+
+
+@pytest.mark.slow
+def test_a_child_that_dies_is_replaced(process):
+    run(process, PICTURE, picture())
+    slow = picture(3900, noise=True, compress_level=1)
+    threading.Timer(0.1, os.kill, (process._child.pid, signal.SIGKILL)).start()
+    with pytest.raises(FileError, match="made the decoder stop"):
+        run(process, PICTURE, slow)
+    assert len(run(process, PICTURE, picture())) == 1
+
+
+def test_frames_of_a_video_have_the_limit_of_pictures(process):
+    with pytest.raises(TooLargeError, match="64 x 64 pixels"):
+        run(process, replace(VIDEO, pixels=4000), video())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"no header at all",
+        b"\xff\xff\xff\xff",
+        b'{"length": 3072000000000, "frames": 1000000000, "width": 32, "height": 32}',
+        b'{"length": 0, "frames": 0, "width": 32, "height": 32}',
+        b'{"length": 3072, "frames": true, "width": 32, "height": 32}',
+        b'{"length": 3072, "frames": 1, "width": 32, "height": 32, "exploit": 1}',
+        b'{"length": 3071, "frames": 1, "width": 32, "height": 32}',
+        b'{"length": 768, "frames": 1, "width": 16, "height": 16}',
+        b'{"reason": 7}',
+        b'{"reason": "x", "length": 100000000000}',
+        b"[]",
+    ],
+)
+def test_an_answer_of_a_child_that_was_taken_over_is_not_believed(process, answer):
+    if answer.startswith((b"{", b"[")):
+        answer = struct.pack("!I", len(answer)) + answer
+    code = f"import os, sys; os.write(1, {answer!r}); os.close(1); sys.stdin.read()"
+    command = [sys.executable, "-c", code]
+    process._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with pytest.raises(FileError, match="made the decoder stop"):
+        run(process, PICTURE, picture())
+
+
+def test_nothing_of_a_video_is_written_to_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    process, seen, done = DecoderProcess(), set(), threading.Event()
+
+    def look():
+        while not done.is_set():
+            seen.update(os.listdir(tmp_path))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    run(process, VIDEO, video(60, 256))
+    process.close()
+    done.set()
+    watcher.join()
+    assert seen == set()
+
+
+def noise() -> bytes:
+    """Return a PNG of as few pixels as a frame of a camera has, and of 7 MiB."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 256, (1360, 1360, 4), np.uint8)
+    Image.fromarray(pixels).save(file, "PNG", compress_level=0)
+    return file.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [lambda: picture(2400), noise], ids=["many pixels", "many bytes"])
+def test_a_frame_of_a_camera_does_not_wait_for_photographs(large):
+    """Sixty requests with a large picture each would keep it waiting for half a minute."""
+    decoder, finished = Decoder(), []
+    large, small = large(), picture()
+
+    async def client(name, data):
+        frames = await decoder.run(replace(PICTURE, length=len(data)), io.BytesIO(data))
+        finished.append((name, len(frames)))
+
+    async def all_clients():
+        await client("first", small)
+        others = [asyncio.create_task(client("other", large)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        await client("honest", small)
+        before = len(finished)
+        await asyncio.gather(*others)
+        return before
+
+    before = asyncio.run(all_clients())
+    decoder.close()
+    assert before < 8
+    assert finished.count(("other", 1)) == 10
+
+
+@pytest.mark.parametrize(("scans", "status"), [(20, None), (40, 413)])
+def test_many_scans_are_for_small_pictures(process, scans, status):
+    """Each scan costs a pass over all pixels."""
+    job = replace(PICTURE, pixels=500_000)  # the bomb has 409,600
+    if status is None:
+        run(process, job, scan_bomb(scans - 10))
+    else:
+        with pytest.raises(TooLargeError, match="40 scans"):
+            run(process, job, scan_bomb(scans - 10))
