@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from primavista.cli.arguments import printable
 from primavista.cli.csv_file import check_writable
-from primavista.cli.frames import SampledFrame, is_video_file
+from primavista.cli.frames import Looker, SampledFrame, Seen, is_video_file
 from primavista.cli.progress import progress_bar
 from primavista.errors import (
     CHOOSE_FOLDER,
@@ -41,21 +41,6 @@ BAND_COLOUR = (0, 0, 0, 150)
 COLOURS = (KNOWN_COLOUR, *("#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50"))
 LAST_CYRILLIC = "\u052f"  # DejaVu Sans has the Latin, Greek and Cyrillic letters up to it
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-Seen = TypeVar("Seen")
-
-
-class Looker(Protocol[Seen]):
-    """Finds out what frames of a size show (None for whole pictures), and can draw it."""
-
-    @property
-    def size(self) -> int | None:
-        """The side of the frames; None for whole pictures."""
-
-    def look(self, frames: Sequence[SampledFrame]) -> list[Seen]:
-        """Return what each of some frames shows."""
-
-    def draw(self, picture: Image.Image, seen: Seen, /) -> Image.Image:
-        """Return a copy of a picture with what was seen drawn into it."""
 
 
 def check_copy(source: Path, target: Path) -> None:

@@ -72,6 +72,12 @@ def _machine() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
+    try:
+        runtime = importlib.import_module("onnxruntime")
+        yield Finding("ONNX Runtime", runtime.__version__)
+    except ImportError as error:
+        text = f"does not import ({error}): pip install onnxruntime"
+        yield Finding("ONNX Runtime", text, broken=True)
     if importlib.util.find_spec("torch") is None:
         return
     try:
@@ -89,16 +95,24 @@ def _devices() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from primavista.backbones.weights import SOURCES
-    from primavista.networks.weights import load_state
+    from primavista.backbones.weights import SOURCES, load_source
 
+    has_torch = importlib.util.find_spec("torch") is not None
     for name, source in SOURCES.items():
         title = f"weights {name}"
         if name == "mobilenet_v1/timm":
             yield Finding(title, "downloaded from the hub when they are asked for")
             continue
+        if source.backbone != "mobilenet_v1" and not has_torch:
+            yield Finding(title, f"[yellow]needs torch[/yellow]: {_install('train')}")
+            continue
         try:
-            tensors = len(load_state(source, name))
+            if has_torch:
+                from primavista.networks.weights import load_state
+
+                tensors = len(load_state(source, name))
+            else:
+                tensors = len(load_source(source, name))
         except ImportError:
             yield Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}")
         except PrimavistaError as error:

@@ -1,19 +1,23 @@
-"""`primavista export`: a learner as ONNX, for any runtime."""
+"""`primavista export`: a learner as ONNX, or as a file with its network inside."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from primavista.cli.arguments import Model, printable
-from primavista.errors import InputError
+from primavista.errors import InputError, require_extra
 
 
 def export(
     model: Model,
+    kind: Annotated[
+        Literal["onnx", "portable"],
+        typer.Option("--format", help="portable: the learner's file with its network inside."),
+    ] = "onnx",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")
     ] = None,
@@ -21,25 +25,29 @@ def export(
         bool, typer.Option("--force", help="Write over a file that exists (never over the model).")
     ] = False,
 ) -> None:
-    """Write a learner as ONNX, after comparing what it computes with the learner itself.
+    """Write a learner for machines without torch, after comparing it with torch.
 
-    It is one graph from uint8 frames, N x size x size x 3, to features and scores: normalisation
-    inside, class names and preprocessing in the metadata, any batch size.
+    `--format onnx` is one graph from uint8 frames, N x size x size x 3, to features and scores:
+    normalisation inside, class names and preprocessing in the metadata, any batch size. `--format
+    portable` is the learner's own file, for a network that is not that of the package, which loads
+    without torch anyway.
 
     Example: `primavista export kitchen.pv -o kitchen.onnx`
     """
+    require_extra("torch", "train")
+    from primavista.learner.export import SUFFIXES
     from primavista.learner.export import export as write
     from primavista.learner.learner import Learner
 
-    target = out or model.parent / f"{model.stem}.onnx"
+    target = out or model.parent / f"{model.stem}{SUFFIXES[kind]}"
     _check_target(model, target, force)
     learner = Learner.load(model, device="cpu")
-    write(learner, target)
+    write(learner, target, kind)
     console = Console(highlight=False, soft_wrap=True)
     names = ", ".join(printable(label) for label in learner.labels)
     console.print(f"{printable(str(target))}: {names}", markup=False)
     megabytes = target.stat().st_size / 1e6
-    console.print(f"{megabytes:.1f} MB, equal to the learner on trial frames", markup=False)
+    console.print(f"{megabytes:.1f} MB, equal to torch on trial frames", markup=False)
 
 
 def _check_target(model: Path, target: Path, force: bool) -> None:

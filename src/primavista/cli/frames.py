@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
@@ -15,10 +15,14 @@ from primavista.media.addresses import is_live
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL import Image
 
     from primavista.media.camera import CameraView
     from primavista.media.images import Region
     from primavista.media.video import BadFiles
+
+Seen = TypeVar("Seen")
+Printed_contra = TypeVar("Printed_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,30 @@ class SampledFrame:
         if self.seconds is None:
             return {"source": self.source}
         return {"source": self.source, "seconds": round(self.seconds, 3)}
+
+
+class Looker(Protocol[Seen]):
+    """Finds out what frames of a size show (None for whole pictures), and can draw it."""
+
+    @property
+    def size(self) -> int | None:
+        """The side of the frames; None for whole pictures."""
+
+    def look(self, frames: Sequence[SampledFrame]) -> list[Seen]:
+        """Return what each of some frames shows."""
+
+    def draw(self, picture: Image.Image, seen: Seen, /) -> Image.Image:
+        """Return a copy of a picture with what was seen drawn into it."""
+
+
+class Printer(Protocol[Printed_contra]):
+    """Prints what frames show."""
+
+    def report(self, seen: Printed_contra, /) -> None:
+        """Print what one frame shows."""
+
+    def close(self, skipped: int) -> None:
+        """Print the end: what all frames show, and how many could not be decoded."""
 
 
 def sample_frames(

@@ -18,7 +18,7 @@ from primavista.cli.arguments import AsJson, Model, printable
 
 # The part of a file that an array belongs to, by the beginning of its name; all others belong to
 # the strategy.
-PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head"}
+PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "graph"}
 
 
 def inspect(

@@ -54,9 +54,10 @@ class Locator:
 
 @dataclass
 class FoundPrinter:
-    """Prints one line per object, or one line of JSON per frame."""
+    """Prints one line per object, with the name of its file if there are several, or JSON."""
 
     as_json: bool
+    named: bool = False
 
     def report(self, found: Found) -> None:
         """Print what was found in one frame."""
@@ -64,7 +65,10 @@ class FoundPrinter:
             typer.echo(json.dumps(found.record))
             return
         frame = found.frame
-        where = Path(frame.source).name if frame.seconds is None else f"{frame.seconds:.1f} s"
+        where = Path(frame.source).name
+        if frame.seconds is not None:
+            time = f"{frame.seconds:.1f} s"
+            where = f"{where} {time}" if self.named else time
         if not found.objects:
             typer.echo(f"{printable(where)}: nothing")
         for one in found.objects:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ from primavista.cli.arguments import (
     warn_of_password,
 )
 from primavista.cli.csv_file import check_writable, write_csv
-from primavista.cli.frames import SampledFrame, sample_frames
+from primavista.cli.frames import Looker, Printer, Seen, sample_frames
 from primavista.cli.locate import FoundPrinter, Locator
 from primavista.cli.progress import progress_bar
 from primavista.cli.recognise import Recogniser, SightingPrinter
@@ -104,7 +104,6 @@ def predict(
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
     """
-    from primavista.cli.annotate import annotate as write_annotated
     from primavista.cli.annotate import check_copy
     from primavista.media.video import BadFiles
 
@@ -116,30 +115,22 @@ def predict(
     check_writable(csv)
     learner = load_learner(model, device, threshold)
     rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
-    if csv is not None:
-        failed = predict_to_csv(learner, sources, csv, rate, skip_bad, part)
-        raise typer.Exit(1 if failed and not skip_bad else 0)
     several = len(sources) > 1 or first.is_dir()
     bad = BadFiles(skip_bad or several)
-    looker: Any = Locator(learner)
-    printer: Any = FoundPrinter(as_json)
-    if not locate:
-        looker = Recogniser(learner)
+    if csv is not None:
+        failed = predict_to_csv(learner, sources, csv, rate, skip_bad, part)
+    elif locate:
+        found = _look(Locator(learner), sources, annotate, rate, seconds, bad, part)
+        failed = _report(FoundPrinter(as_json, several), found, bad, is_live(sources[0]))
+    else:
         width = max(len(name) for name in [*learner.labels, UNKNOWN])
         quiet = annotate is not None
         printer = SightingPrinter(learner.threshold, top, width, as_json, quiet, several)
-    if annotate is not None:
-        seen = write_annotated(looker, first, annotate, rate, bad)
-    else:
-        warn_of_password(sources[0])
-        size = looker.size
-        parts = (sample_frames(one, size, rate, seconds, bad, part) for one in sources)
-        batch = 1 if locate or is_live(sources[0]) else BATCH
-        seen = _look(looker, chain.from_iterable(parts), batch)
-    _report(printer, seen, bad, is_live(sources[0]))
+        seen = _look(Recogniser(learner), sources, annotate, rate, seconds, bad, part)
+        failed = _report(printer, seen, bad, is_live(sources[0]))
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
-    if bad.skipped and not skip_bad:
+    if failed and not skip_bad:
         raise typer.Exit(1)
 
 
@@ -171,26 +162,44 @@ def _check_sources(
             raise InputError(f"{camera} has no end: watch a camera by itself")
 
 
-def _look(looker: Any, frames: Iterable[SampledFrame], batch: int) -> Iterator[Any]:
-    """Yield what each frame shows; `batch` of them are looked at together."""
-    frames = iter(frames)
+def _look(
+    looker: Looker[Seen],
+    sources: Sequence[str],
+    annotate: Path | None,
+    fps: float,
+    seconds: float | None,
+    bad: BadFiles,
+    region: Region | None,
+) -> Iterator[Seen]:
+    """Yield what the frames of all sources show, and write an annotated copy if it is asked for."""
+    if annotate is not None:
+        from primavista.cli.annotate import annotate as write_annotated
+
+        yield from write_annotated(looker, Path(sources[0]).expanduser(), annotate, fps, bad)
+        return
+    warn_of_password(sources[0])
+    at_once = is_live(sources[0]) or looker.size is None  # locating takes long
+    batch = 1 if at_once else BATCH
+    parts = (sample_frames(one, looker.size, fps, seconds, bad, region) for one in sources)
+    frames = chain.from_iterable(parts)
     while chunk := list(islice(frames, batch)):
         yield from looker.look(chunk)
 
 
-def _report(printer: Any, seen: Iterable[Any], bad: BadFiles, camera: bool) -> None:
-    """Print a line for each frame, and the end; Ctrl-C ends a camera."""
+def _report(printer: Printer[Seen], seen: Iterable[Seen], bad: BadFiles, camera: bool) -> int:
+    """Print a line for each frame, and the end; return how many could not be decoded."""
     count = 0
     try:
         for one in seen:
             printer.report(one)
             count += 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # it ends a camera
         if not camera:
             raise
     if bad.problems and not count:
         raise FileError(bad.problems[0])
     printer.close(bad.skipped)
+    return bad.skipped
 
 
 def predict_to_csv(
@@ -259,8 +268,8 @@ def _row(
     kind = "picture" if is_image(file) else "video"
     bad = BadFiles(skip_bad, quiet=True)
     try:
-        frames = sample_frames(str(file), learner.size, fps, None, bad, region)
-        seen = [one.alone for one in _look(Recogniser(learner), frames, BATCH)]
+        looked = _look(Recogniser(learner), [str(file)], None, fps, None, bad, region)
+        seen = [one.alone for one in looked]
         if not seen:
             raise FileError(bad.problems[0] if bad.problems else f"{file} holds no frames")
     except PrimavistaError as error:
