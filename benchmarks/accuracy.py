@@ -34,8 +34,9 @@ from PIL import Image
 
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import build
+from primavista.strategies.creation import create
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.registry import create, strategy_info
+from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
 from primavista.streams.rendered.dataset import materialise

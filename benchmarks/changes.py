@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from primavista import Learner
-from primavista.networks.multidepth import generic_frames
+from primavista.backbones.reference import generic_frames
 
 Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 

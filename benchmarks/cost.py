@@ -34,7 +34,7 @@ from primavista.bench.cost import state_bytes
 from primavista.networks.base import build
 from primavista.nn.memory import memories
 from primavista.strategies.builtin import STRATEGIES
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 LESSONS = 5
 DOCS = Path(__file__).parents[1] / "docs"

@@ -36,7 +36,7 @@ from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.networks.base import build
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session, Stream
 
 SIDE, FRAMES = 128, 300

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tableau import Tableau, wandering_lesson
 
 from primavista import Learner
 from primavista.learner.boxed import moving_boxes
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.tableau import Tableau, wandering_lesson
 
 OBJECTS = range(1, 11)
 LESSON = 1  # the session that is taught

@@ -34,9 +34,10 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
+from primavista.backbones.reference import generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.networks.base import build
-from primavista.networks.multidepth import MiddleBackbone, generic_frames
+from primavista.networks.middle import MiddleBackbone
 
 SETS = ("core50", "signs", "rendered")
 Floats = np.ndarray[Any, Any]

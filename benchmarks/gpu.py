@@ -29,7 +29,7 @@ from primavista.nn.renorm import BatchRenorm
 from primavista.nn.sgd import UNGUARDED
 from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet
 from primavista.streams.protocols import nicv2
 from primavista.streams.rendered.dataset import materialise

@@ -27,11 +27,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.networks.base import Backbone, Spec
+from primavista.backbones.spec import Spec
+from primavista.networks.base import Backbone
 from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, hidden_size
-from primavista.strategies.registry import create, names
+from primavista.strategies.creation import create
+from primavista.strategies.registry import names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes per batch, two patterns of each
 

@@ -26,12 +26,12 @@ from typing import Literal
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
+from tableau import Shown, Tableau, tableau
 
 from primavista import Learner
 from primavista.learner.locating import Located
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.tableau import Shown, Tableau, tableau
 
 SIZES = ((0.2, 0.25), (0.25, 0.4), (0.4, 0.6), (0.6, 1.01))  # in heights of the picture
 TILE = (400, 300)  # pixels of a picture on the sheet

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.networks.base import build
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session
 
 STRATEGIES = [

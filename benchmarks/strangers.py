@@ -51,7 +51,7 @@ from torch.nn import functional
 
 from primavista.heads.open_set import LESSON_THRESHOLD
 from primavista.networks.base import build
-from primavista.networks.multidepth import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone
 
 BACKBONE = "mobilenet_v1"
 LESSONS = (1, 3)

@@ -41,7 +41,7 @@ from torch import Tensor
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.watch import SAME_SCENE, Watch, correlation, fuse, thumbnail
 from primavista.networks.base import build
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session
 
 WINDOWS = (1, 5, 10, 20)

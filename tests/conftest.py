@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from primavista.networks.base import OWN_NETWORKS
+from primavista.backbones.spec import OWN_NETWORKS
+from primavista.options import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
 from primavista.strategies.gdumb import GDumb, GDumbOptions
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

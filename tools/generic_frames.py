@@ -1,4 +1,4 @@
-"""Render the frames behind `primavista.networks.multidepth`: backbones/generic.jpg.
+"""Render the frames behind `primavista.backbones.reference`: generic.jpg.
 
     python tools/generic_frames.py                 # the frames
     python tools/generic_frames.py --references    # what prima makes of them, for our own network
@@ -19,18 +19,18 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from primavista.heads.prima import LessonSample
-from primavista.networks.base import build
-from primavista.networks.multidepth import (
+from primavista.backbones.reference import (
     REFERENCES,
     SHEET,
     SHEET_COLUMNS,
     SHEET_ROWS,
     TILE_SIDE,
-    MiddleBackbone,
     generic_frames,
     reference_key,
 )
+from primavista.heads.prima import LessonSample
+from primavista.networks.base import build, named_weights
+from primavista.networks.middle import MiddleBackbone
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)
@@ -44,9 +44,10 @@ def write_references() -> None:
         backbone = MiddleBackbone(build("mobilenet_v1", "imagenet", size=size))
         sample = LessonSample.empty(backbone.sizes, like=torch.zeros(()))
         with torch.no_grad():
-            sample.set_reference(backbone.eval()(generic_frames(size)))
+            sample.set_reference(backbone.eval()(torch.from_numpy(generic_frames(size))))
+        key = reference_key(backbone.spec, backbone.sizes, named_weights(backbone))
         for name in sample.REFERENCE:
-            found[f"{reference_key(backbone)}/{name}"] = sample.arrays[name].contiguous()
+            found[f"{key}/{name}"] = sample.arrays[name].contiguous()
     save_file(found, REFERENCES)
     print(f"{REFERENCES}: {REFERENCES.stat().st_size} bytes")
 

@@ -17,7 +17,7 @@ _WHERE = {
     "moving_boxes": "learner.boxed",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
-    "LessonReport": "learner.lesson_report",
+    "LessonReport": "learner.lesson",
     "Evaluation": "learner.evaluation",
     "open_frames": "media.video",
     "Frames": "media.frames",
@@ -29,7 +29,7 @@ _WHERE = {
     "StrategyInfo": "strategies.info",
     "Look": "strategies.info",
     "strategy_info": "strategies.registry",
-    "create": "strategies.registry",
+    "create": "strategies.creation",
     "register": "strategies.registry",
     "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
@@ -109,8 +109,7 @@ if TYPE_CHECKING:
     from primavista.learner.coach import Advice
     from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner
-    from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.learner.lesson_report import LessonReport
+    from primavista.learner.lesson import AlreadyTaughtError, LessonReport
     from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
@@ -124,8 +123,9 @@ if TYPE_CHECKING:
     from primavista.report.records import load_results
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
+    from primavista.strategies.creation import create
     from primavista.strategies.info import Look, StrategyInfo
-    from primavista.strategies.registry import create, register, strategy_info
+    from primavista.strategies.registry import register, strategy_info
     from primavista.streams.core50.dataset import CORe50
     from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder

@@ -113,7 +113,7 @@ def test_the_main_job_in_small():
 def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
     """A package with the entry point, made by hand: `create` and `Learner` know its name."""
     (tmp_path / "their.py").write_text(
-        "from primavista.strategies.frozen import DSLDA\nclass Theirs(DSLDA):\n    pass\n"
+        "from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n"
     )
     info = tmp_path / "their-1.0.dist-info"
     info.mkdir()

@@ -15,12 +15,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from primavista import InputError
-from primavista.backbones import weights
-from primavista.backbones.weights import SOURCES, WeightsError, load_state
+from primavista.backbones.weights import SOURCES, WeightsError
 from primavista.errors import MissingExtraError
 from primavista.media.frames import crop_and_resize
+from primavista.networks import weights
 from primavista.networks.base import NETWORKS, build, rebuild
 from primavista.networks.mobilenet_v1 import Conv
+from primavista.networks.weights import load_state
 
 CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, Siamese, Egyptian
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from primavista.backbones.spec import Spec
 from primavista.engine.representation import OnnxFeatures, onnx_installed
-from primavista.networks.base import Backbone, Spec, build
-from primavista.networks.multidepth import MiddleBackbone, middle_weights
+from primavista.networks.base import Backbone, build
+from primavista.networks.middle import MiddleBackbone, middle_weights
 
 HALF = (0.5, 0.5, 0.5)
 

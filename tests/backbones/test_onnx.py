@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.networks.base import Backbone, build
-from primavista.networks.multidepth import MultiDepthBackbone
+from primavista.networks.middle import MultiDepthBackbone
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 

@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from primavista.backbones.spec import Spec
 from primavista.backbones.weights import WeightsError
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.errors import InputError
 from primavista.learner.learner import Learner
-from primavista.networks.base import Spec, build, rebuild
-from primavista.networks.multidepth import (
+from primavista.networks.base import build, rebuild
+from primavista.networks.middle import (
     MiddleBackbone,
     MultiDepthBackbone,
     as_map,
@@ -24,7 +25,7 @@ from primavista.networks.multidepth import (
 from primavista.networks.vision_transformer import VisionTransformer
 from primavista.nn.freezing import set_freezing
 from primavista.strategies.builtin import STRATEGIES
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 TINY = {"patch": 8, "dim": 24, "depth": 6, "heads": 3, "grid": 4}
 

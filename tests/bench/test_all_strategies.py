@@ -11,7 +11,7 @@ from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite, counts
 from primavista.errors import InputError
 from primavista.strategies.builtin import STRATEGIES
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 
 @pytest.mark.slow

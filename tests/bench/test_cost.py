@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from primavista.bench.cost import FlopCounter, PeakMemory, count_flops, state_bytes
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.protocols import generated_stream
 
 COUNTERS = 3 * 8  # batches, seed, embedding_version; no class is known yet

@@ -8,7 +8,7 @@ from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced
 from primavista.bench.features import FeatureCache
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 from primavista.streams.protocols import generated_stream
 
 

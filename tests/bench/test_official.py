@@ -15,8 +15,7 @@ from primavista.bench.plan import Cell, Plan, make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError
 
-from ..streams import python2
-from ..streams.official import CIFAR, write_cifar
+from ..streams.official import CIFAR, cifar_bytes, write_cifar
 
 PROTOCOLS = [
     {"protocol": "class-incremental", "classes_per_batch": 1, "first": 2},
@@ -74,7 +73,7 @@ def test_one_changed_pixel_is_another_cell(tmp_path: Path, monkeypatch: pytest.M
     assert {one.cell.key for one in plan(path).planned()} == before
     pixels = CIFAR["test"]["data"].copy()
     pixels[0, 0] ^= 1
-    write_cifar(tmp_path / "data", test=python2.dumps({**CIFAR["test"], "data": pixels}))
+    write_cifar(tmp_path / "data", {"test.bin": cifar_bytes({**CIFAR["test"], "data": pixels})})
     after = {one.cell.key for one in plan(path).planned()}
     assert not before & after
 

@@ -21,7 +21,7 @@ import primavista
 from primavista.bench.cell import RunSettings
 from primavista.bench.executors.local import work
 from primavista.bench.plan import load_plan
-from primavista.strategies.frozen import DSLDA
+from primavista.strategies.dslda import DSLDA
 from primavista.strategies.naive import Naive
 
 PACKAGE = str(Path(primavista.__file__).parent)

@@ -23,8 +23,8 @@ from primavista.bench.stacked import (
     statistics_updates,
 )
 from primavista.bench.stacked_cells import run_stacked, stack
-from primavista.strategies import create
 from primavista.strategies.base import EmbeddingStrategy
+from primavista.strategies.creation import create
 from primavista.streams.protocols import nicv2
 
 

@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from primavista.strategies.registry import create, names
+from primavista.strategies.creation import create
+from primavista.strategies.registry import names
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,11 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from locate import Answer, Picture, average_precision, pointing, score
+from tableau import Shown, tableau, wandering_lesson
 
 from primavista.learner.boxed import moving_boxes
 from primavista.media.boxes import Box
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.tableau import Shown, tableau, wandering_lesson
 
 A, B = Box(0, 0, 10, 10), Box(50, 50, 90, 90)
 FAR = Box(70, 0, 80, 10)

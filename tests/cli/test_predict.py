@@ -111,7 +111,7 @@ def test_each_video_of_a_folder_has_its_own_answer(
 
 @pytest.mark.slow
 def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
-    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
+    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames
     for i in (2, 10):
         Image.fromarray(frames[i]).save(tmp_path / f"{i}.png")
     (row, end) = lines("predict", model, tmp_path / "2.png")
@@ -151,7 +151,7 @@ def test_many_sources_with_one_answer_each_and_a_bad_one_among_them(
 def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
     root = tmp_path / "in"
     shutil.copytree(videos / "toys", root / "toys")
-    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
+    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames
     Image.fromarray(frames[2]).save(root / "=cmd.png")
     (root / "toys/broken.mp4").write_bytes(b"no video")
     target = tmp_path / "out.csv"

@@ -26,7 +26,7 @@ from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.conformance import tiny_backbone
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 DIM = 6
 

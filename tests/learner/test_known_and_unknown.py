@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from primavista import Learner, Prediction
-from primavista.strategies import Strategy, create
+from primavista.strategies.base import Strategy
+from primavista.strategies.creation import create
 from primavista.strategies.open_set import judge
 from primavista.streams.rendered.renderer import Scene, render
 

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from primavista import InputError, Learner
+from primavista.backbones.places import Place, WindowReader, interval_weights
 from primavista.learner.boxed import connected
 from primavista.learner.locating import (
     BOX_PRIOR,
@@ -19,20 +20,17 @@ from primavista.learner.locating import (
     SIZE_SPREAD,
     Judged,
     Level,
-    Place,
     Window,
-    WindowReader,
     best_box,
     evidence,
     extents,
     find,
-    interval_weights,
     level_sizes,
 )
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.networks.base import build
 from primavista.networks.maps import MapBackbone
-from primavista.networks.multidepth import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone
 from primavista.strategies.open_set import judge_features, judge_windows
 
 SIDE = 64

@@ -15,8 +15,8 @@ from primavista.errors import InputError
 from primavista.heads.statistics import SufficientStatistics, add_gram
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone
+from primavista.strategies.creation import create
 from primavista.strategies.merging import merge
-from primavista.strategies.registry import create
 
 DIM = 16
 ANALYTIC = {name: {} for name, preset in STRATEGIES.items() if preset.analytic} | {

@@ -16,9 +16,10 @@ from primavista.nn.memory import Memory
 from primavista.strategies.base import EmbeddingStrategy, LearnReport
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
-from primavista.strategies.frozen import NCM
+from primavista.strategies.creation import create
 from primavista.strategies.naive import Naive
-from primavista.strategies.registry import create, names
+from primavista.strategies.ncm import NCM
+from primavista.strategies.registry import names
 
 # Baselines that rehearse have batch norm and no batch 1 of their own; the release has none of them.
 BASELINES = ("er", "der++", "gdumb", "icarl")

@@ -11,7 +11,7 @@ from primavista.bench.stacked import learn_together, solve_together
 from primavista.engine import cuda_graph
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]

@@ -12,13 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from primavista.backbones.spec import Spec
 from primavista.bench.resolve import all_options
 from primavista.errors import InputError
-from primavista.networks.base import Backbone, Spec, build
+from primavista.networks.base import Backbone, build
 from primavista.nn.latents import Cut, LatentMemory, composed_minibatches
 from primavista.nn.sgd import generator
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
-from primavista.strategies.registry import create, strategy_info
+from primavista.strategies.creation import create
+from primavista.strategies.registry import strategy_info
 
 PRESETS = ["latent-replay", "latent-replay-2020", "rehearsal"]
 

@@ -13,14 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from primavista.backbones.spec import Spec
 from primavista.errors import InputError
 from primavista.media.frames import Selection
-from primavista.networks.base import Backbone, Spec
+from primavista.networks.base import Backbone
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
+from primavista.strategies.creation import create
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, LevelUntilFlat
-from primavista.strategies.registry import create
 
 SEED, SIZE, ROWS = 3, 4, 4
 LR_1, LR = 0.5, 0.25

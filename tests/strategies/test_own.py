@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import primavista as pv
-from primavista.networks.base import OWN_NETWORKS, Backbone, build
+from primavista.backbones.spec import OWN_NETWORKS
+from primavista.networks.base import Backbone, build
 from primavista.strategies import registry
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch

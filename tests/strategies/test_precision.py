@@ -10,7 +10,7 @@ import torch
 
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 
 @pytest.mark.slow

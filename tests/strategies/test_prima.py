@@ -19,9 +19,10 @@ from primavista import Learner
 from primavista.errors import InputError
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import Backbone, build
-from primavista.networks.multidepth import MiddleBackbone, generic_frames, shipped_reference
+from primavista.networks.middle import MiddleBackbone, generic_frames, shipped_reference
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import create, options_of_file
+from primavista.strategies.creation import create
+from primavista.strategies.registry import options_of_file
 
 
 def made():

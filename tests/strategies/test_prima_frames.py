@@ -25,7 +25,7 @@ from primavista.heads.prima_frames import (
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import build
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 
 def made(**options):

@@ -17,7 +17,8 @@ from primavista.networks.base import build
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import create, hyperparameters
+from primavista.strategies.creation import create
+from primavista.strategies.registry import hyperparameters
 
 
 def state(module) -> dict[str, torch.Tensor]:

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista import Learner, evaluate
+from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.media.frames import read_frames
 from primavista.nn.sgd import generator
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
+from primavista.strategies.creation import create
 from primavista.strategies.er import Reservoir
 from primavista.strategies.gdumb import (
     GreedySampler,
@@ -27,7 +28,7 @@ from primavista.strategies.gdumb import (
     warm_restarts,
 )
 from primavista.strategies.icarl import herding
-from primavista.strategies.registry import create, strategy_info
+from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
 

@@ -20,8 +20,8 @@ from primavista.nn.renorm import norm_layers
 from primavista.strategies import caffe
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.conformance import tiny_backbone, toy_batch
+from primavista.strategies.creation import create
 from primavista.strategies.options import SWITCHES
-from primavista.strategies.registry import create
 
 MINIBATCH, CLASSES = 8, 7
 # several classes at first, then few, known and new ones mixed; not multiples of the minibatch

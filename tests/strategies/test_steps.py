@@ -10,8 +10,8 @@ import torch
 import primavista as pv
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
+from primavista.strategies.creation import create
 from primavista.strategies.naive import Naive
-from primavista.strategies.registry import create
 from primavista.streams.rendered.renderer import Scene
 
 TRAINED = [name for name, info in STRATEGIES.items() if info.training_options]

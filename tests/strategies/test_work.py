@@ -16,7 +16,7 @@ from primavista.networks.base import build
 from primavista.strategies.base import Batch, Strategy
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, tiny_backbone, toy_batch
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 FRAMES, SIDE = 30, 32
 

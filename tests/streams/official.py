@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-
-from . import python2
 
 # Four classes in two superclasses, numbered across as the official ones are.
 COARSE = [1, 0, 1, 0]
@@ -23,27 +22,35 @@ def _cifar(name: str) -> dict[str, Any]:
     fine = [i % 4 for i in range(4 * EACH[name])]
     draw = np.random.default_rng(len(name))
     return {
-        "batch_label": f"{name}ing batch 1 of 1",
         "coarse_labels": [COARSE[label] for label in fine],
         "data": draw.integers(0, 256, (len(fine), 3072), np.uint8),
-        "filenames": [f"{FINE_NAMES[label]}_s_{i:06d}.png" for i, label in enumerate(fine)],
         "fine_labels": fine,
     }
 
 
-CIFAR = {
-    "train": _cifar("train"),
-    "test": _cifar("test"),
-    "meta": {"coarse_label_names": COARSE_NAMES, "fine_label_names": FINE_NAMES},
+CIFAR = {"train": _cifar("train"), "test": _cifar("test")}
+
+
+def cifar_bytes(table: Mapping[str, Any]) -> bytes:
+    """The binary version of one file: superclass, class and values of each picture."""
+    rows = zip(table["coarse_labels"], table["fine_labels"], table["data"], strict=True)
+    return b"".join(bytes([coarse, fine]) + data.tobytes() for coarse, fine, data in rows)
+
+
+CIFAR_FILES = {
+    "train.bin": cifar_bytes(CIFAR["train"]),
+    "test.bin": cifar_bytes(CIFAR["test"]),
+    "fine_label_names.txt": "\n".join(FINE_NAMES).encode() + b"\n",
+    "coarse_label_names.txt": "\n".join(COARSE_NAMES).encode() + b"\n",
 }
 
 
-def write_cifar(root: Path, **changed: bytes) -> Path:
+def write_cifar(root: Path, changed: Mapping[str, bytes] | None = None) -> Path:
     """Write the folder that the official archive of CIFAR-100 unpacks to."""
-    home = root / "cifar-100-python"
+    home = root / "cifar-100-binary"
     home.mkdir(parents=True, exist_ok=True)
-    for name, content in CIFAR.items():
-        (home / name).write_bytes(changed.get(name, python2.dumps(content)))
+    for name, content in (CIFAR_FILES | dict(changed or {})).items():
+        (home / name).write_bytes(content)
     return home
 
 

@@ -19,10 +19,10 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
+from primavista.streams.conventions import CATEGORIES
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import open_files
 from primavista.streams.dataset import DataSet
-from primavista.streams.names import CATEGORIES
 from primavista.streams.open import stream as open_stream
 from primavista.streams.store import pack
 

@@ -11,7 +11,7 @@ from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.frozen_cwr import softmax
-from primavista.heads.lda import LDAHead, lda_offsets
+from primavista.heads.lda import LDAHead, lda_offsets, shrunk_covariance
 from primavista.heads.ncm import NCMHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.solving import solve_positive_definite
@@ -111,7 +111,9 @@ class LabelledHead:
     def _dslda_weights(self) -> tuple[Features, Features]:
         """Solve for the weights of DSLDA in float64; the head itself uses float32, as published."""
         assert isinstance(self.head, DSLDAHead)
-        a, mu = self.head.equations(len(self.labels))
+        own = self.head.statistics
+        mu = own.mu[: len(self.labels)]
+        a = shrunk_covariance(own.scatter, own.frames, self.head.shrinkage)
         w = solve_positive_definite(a, mu.T).T
         return w, lda_offsets(w, mu)
 

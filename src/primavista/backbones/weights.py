@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any, TypeVar
 
-import torch
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from torch import Tensor, nn
+from safetensors.numpy import load as load_safetensors
 
 from primavista.errors import WeightsError, require_extra
 from primavista.storage.disk import write_atomically
 
-StateDict = dict[str, Tensor]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -50,34 +49,26 @@ class WeightsSource:
     rename: Callable[[str], str | None] = lambda key: key
 
 
-def load_state(source: WeightsSource, name: str) -> StateDict:
-    """Read a source, check its hash, and parse it with a loader that runs no code.
+def load_source(source: WeightsSource, name: str) -> dict[str, Array]:
+    """Read a source in the form of safetensors, check its hash, and parse it.
 
     Args:
         source: The source.
         name: Its name for messages, e.g. "mobilenet_v1/imagenet".
 
     Returns:
-        The tensors under our names.
+        The arrays under our names.
 
     Raises:
         WeightsError: If the file is missing, damaged or not the published one.
     """
     data = source.read()
     check_sha256(data, source.sha256, name)
-    return _rename_keys(parse(data, name), source.rename)
+    return renamed(parse_safetensors(data, name), source.rename)
 
 
-def load_file(path: Path, sha256: str | None = None) -> StateDict:
-    """Read weights from a local file.
-
-    Args:
-        path: A .safetensors or .pth file; the latter is read with `weights_only`.
-        sha256: The hash that the file must have, if any.
-
-    Raises:
-        WeightsError: If the file cannot be read, or if its hash differs.
-    """
+def read_weights_file(path: Path, sha256: str | None = None) -> bytes:
+    """Read the bytes of a local file, and check its hash if one is given."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -85,47 +76,7 @@ def load_file(path: Path, sha256: str | None = None) -> StateDict:
             f"weights file {path}: {error.strerror or error}. Give the path of a readable file"
         ) from error
     check_sha256(data, sha256, str(path))
-    return parse(data, str(path))
-
-
-def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
-    """Copy tensors into a network.
-
-    Args:
-        body: The network.
-        state: Its tensors by name, possibly under other names that the network translates
-            (`own_name`). Those of a classifier, `fc.*` unless the network defines others, are
-            ignored.
-        name: The name of the weights for messages.
-
-    Raises:
-        WeightsError: If a tensor is missing, unknown, or has the wrong shape.
-    """
-    own_name: Callable[[str], str] = getattr(body, "own_name", lambda key: key)
-    classifier = getattr(body, "CLASSIFIER", ("fc.",))
-    given = {own_name(key): state[key] for key in state if not key.startswith(classifier)}
-    own = body.state_dict()
-    network = type(body).__name__
-    wanted = {key for key in own if not key.endswith("num_batches_tracked")}
-    missing, unknown = sorted(wanted - set(given)), sorted(set(given) - set(own))
-    if missing or unknown:
-        raise WeightsError(
-            f"weights {name} do not fit {network}: "
-            f"{len(missing)} keys missing {missing[:3]}, {len(unknown)} unknown {unknown[:3]}. "
-            "Choose the backbone that these weights belong to"
-        )
-    for key, value in given.items():
-        if own[key].shape != value.shape:
-            raise WeightsError(
-                f"weights {name}: {key} has shape {tuple(value.shape)}, "
-                f"{network} needs {tuple(own[key].shape)}. Give the options that these weights "
-                "were made with (pretrained ones exist for width 1.0), or weights='random'"
-            )
-    body.load_state_dict({key: _as_float32(value) for key, value in given.items()}, strict=False)
-
-
-def _as_float32(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value
+    return data
 
 
 def check_sha256(data: bytes, expected: str | None, name: str) -> None:
@@ -147,38 +98,23 @@ def check_sha256(data: bytes, expected: str | None, name: str) -> None:
         )
 
 
-def parse(data: bytes, name: str) -> StateDict:
-    """Parse the bytes of a safetensors file, or of a .pth archive with torch's safe loader.
-
-    Args:
-        data: The content of a file.
-        name: The name of the weights for messages.
-
-    Returns:
-        The tensors under the names that they have in the file.
-
-    Raises:
-        WeightsError: If the file is damaged, holds anything but tensors, or would run code.
-    """
-    is_archive = data[:2] == b"PK" or data[:1] == b"\x80"
+def parse_safetensors(data: bytes, name: str) -> dict[str, Array]:
+    """Parse the bytes of a safetensors file; `name` is what messages call it."""
     try:
-        if not is_archive:
-            return load_safetensors(data)
-        loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        return load_safetensors(data)
+    except (SafetensorError, ValueError, KeyError) as error:
         raise WeightsError(
             f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors"
         ) from error
-    except Exception as error:  # pickle.UnpicklingError for anything but tensors
-        raise WeightsError(f"weights {name} were refused: {error}") from error
-    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
-        raise WeightsError(f"weights {name} contain something other than a dictionary of tensors")
-    return loaded
 
 
-def _rename_keys(state: StateDict, rename: Callable[[str], str | None]) -> StateDict:
-    renamed = {rename(key): value for key, value in state.items()}
-    return {key: value for key, value in renamed.items() if key is not None}
+T = TypeVar("T")
+
+
+def renamed(state: dict[str, T], rename: Callable[[str], str | None]) -> dict[str, T]:
+    """Return arrays under our names, without those that have none."""
+    found = {rename(key): value for key, value in state.items()}
+    return {key: value for key, value in found.items() if key is not None}
 
 
 def _packaged(file: str) -> Callable[[], bytes]:
@@ -284,6 +220,8 @@ def _lite_key(key: str) -> str | None:
     module, _, tensor = key.partition(".")
     return f"{ends[module]}.{tensor}" if module in ends else key
 
+
+SHIPPED = "mobilenet_v1/imagenet"  # the weights in the package
 
 SOURCES: dict[str, WeightsSource] = {
     "mobilenet_v1/imagenet": WeightsSource(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from primavista.strategies import Strategy
+from primavista.strategies.base import Strategy
 
 
 def now(strategy: Strategy) -> float:

@@ -14,8 +14,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from primavista.media.frames import read_frames
-from primavista.strategies import Strategy
+from primavista.engine.frames import read_frames
+from primavista.strategies.base import Strategy
 from primavista.streams.dataset import Patterns
 
 # Not state: the network, and the one that Cumulative begins anew with.

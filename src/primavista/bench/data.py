@@ -36,7 +36,7 @@ from primavista.streams.open import (
 )
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
-from primavista.streams.rendered.written import read_scene
+from primavista.streams.rendered.scene import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +23,8 @@ from primavista.networks.base import Backbone, build
 from primavista.notebook import html_table
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
-from primavista.strategies import Strategy, create
-from primavista.strategies.base import LearnReport, is_frozen
+from primavista.strategies.base import LearnReport, Strategy, is_frozen
+from primavista.strategies.creation import create
 from primavista.streams.dataset import Patterns, Stream
 
 
@@ -486,7 +487,7 @@ def _created(
     options: dict[str, OptionValue],
 ) -> Strategy:
     if not isinstance(backbone, Backbone):
-        size = int(stream[0].images[torch.tensor([0])].shape[1])
+        size = int(stream[0].images[np.array([0])].shape[1])
         backbone = build(size=size) if backbone is None else build(backbone, size=size)
     chosen = preset_options(name, stream.name, options)
     return create(name, backbone, seed=seed, **chosen)

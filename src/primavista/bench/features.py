@@ -41,7 +41,7 @@ class FeatureCache:
         label, session = batch.labels.numpy(), batch.sessions.numpy()
         ends = np.flatnonzero((label[1:] != label[:-1]) | (session[1:] != session[:-1])) + 1
         source, indices = batch.images.source, batch.images.indices
-        parts = indices.tensor_split(ends.tolist()) if len(ends) else (indices,)
+        parts = np.split(indices, ends)
         found = [self.of(strategy, Selection(source, part)) for part in parts]
         zs, seconds = zip(*found, strict=True)
         return zs[0] if len(zs) == 1 else torch.cat(zs), sum(seconds)
@@ -61,7 +61,7 @@ class FeatureCache:
         """
         if int(strategy.embedding_version):
             return _timed(strategy, images)
-        key = (type(strategy.backbone), strategy.backbone.dim, images.indices.numpy().tobytes())
+        key = (type(strategy.backbone), strategy.backbone.dim, images.indices.tobytes())
         if key not in self._kept:
             found = _timed(strategy, images)
             size = found[0].numel() * found[0].element_size()

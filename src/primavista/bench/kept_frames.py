@@ -6,10 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.media.frames import Frames, Selection
+from primavista.media.frames import Frames, Indices, Selection
 from primavista.streams.dataset import Patterns
 from primavista.streams.store.reading import PackedFrames
 
@@ -45,16 +46,16 @@ class KeptSelection(Selection):
         indices: The index in `source` of each chosen frame, int64.
     """
 
-    def __init__(self, source: Frames, indices: Tensor) -> None:
+    def __init__(self, source: Frames, indices: Indices) -> None:
         super().__init__(source, indices)
         self._decoded = _decoded_frames(source, indices)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        chosen = torch.arange(len(self))[indices.cpu()]  # they may come from a GPU
+    def __getitem__(self, indices: Indices) -> Tensor:
+        chosen = torch.from_numpy(np.asarray(indices, np.int64))
         kept = self._decoded
         missing = chosen[~kept.filled[chosen]].unique()
         if len(missing):
-            found = super().__getitem__(missing)
+            found = torch.as_tensor(super().__getitem__(missing.numpy()))
             if kept.frames is None:
                 if found[0].nbytes * len(self) > LIMIT or found.device.type != "cpu":
                     return found[torch.searchsorted(missing, chosen)]
@@ -81,8 +82,8 @@ def keep_decoded(test: Patterns) -> Patterns:
     return replace(test, images=KeptSelection(source, test.images.indices))
 
 
-def _decoded_frames(source: Frames, indices: Tensor) -> DecodedFrames:
+def _decoded_frames(source: Frames, indices: Indices) -> DecodedFrames:
     made = DecodedFrames(None, torch.zeros(len(indices), dtype=torch.bool))
     with suppress(TypeError):  # frames of another package may not be hashable
-        return _kept.setdefault(source, {}).setdefault(indices.numpy().tobytes(), made)
+        return _kept.setdefault(source, {}).setdefault(indices.tobytes(), made)
     return made

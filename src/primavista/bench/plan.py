@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.data import (
     Data,
     Positive,
@@ -37,9 +38,9 @@ from primavista.bench.identity import code_fingerprint, data_fingerprint, finger
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
-from primavista.networks.base import FROM_FUNCTION, OWN_NETWORKS, Precision
+from primavista.networks.base import FROM_FUNCTION, Precision
 from primavista.progress import Progress
-from primavista.references import is_reference
+from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.registry import RENAMED, current_names, register, strategy_info
 from primavista.streams.protocols import parse_protocol

@@ -12,7 +12,8 @@ from typing import Any
 from primavista.errors import InputError
 from primavista.networks.base import build
 from primavista.storage.settings import OptionValue
-from primavista.strategies.registry import create, current_names, renorm_limits, strategy_info
+from primavista.strategies.creation import create
+from primavista.strategies.registry import current_names, renorm_limits, strategy_info
 
 
 def preset_options(

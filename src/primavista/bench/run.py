@@ -28,8 +28,8 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
+from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.media.frames import read_frames
 from primavista.networks.base import build
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock

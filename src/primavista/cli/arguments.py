@@ -10,7 +10,7 @@ import typer
 from primavista import __version__
 from primavista.errors import InputError
 from primavista.media.addresses import shows_password
-from primavista.references import is_reference
+from primavista.storage.references import is_reference
 
 if TYPE_CHECKING:
     from primavista.media.images import Region

@@ -101,8 +101,9 @@ def _torch() -> list[Finding]:
 
 
 def _weights() -> list[Finding]:
-    from primavista.backbones.weights import SOURCES, load_state
+    from primavista.backbones.weights import SOURCES
     from primavista.errors import PrimavistaError
+    from primavista.networks.weights import load_state
 
     findings: list[Finding] = []
     for name, source in SOURCES.items():

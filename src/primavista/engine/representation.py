@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from primavista.engine.cuda_graph import CapturedFunction
+from primavista.engine.frames import are_features, read_frames, split_indices
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, require_extra
 from primavista.heads.caches import NotCopiedCache
-from primavista.media.frames import Frames, are_features, read_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.networks.maps import MapBackbone
 from primavista.progress import Progress

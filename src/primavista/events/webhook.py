@@ -15,8 +15,7 @@ from urllib.error import HTTPError, URLError
 
 from primavista import __version__
 from primavista.events.event import Event, event_record
-from primavista.media.addresses import Address, read_address
-from primavista.media.backoff import Backoff
+from primavista.media.addresses import Address, Backoff, read_address
 
 EXAMPLE = "https://HOST/PATH"
 TIMEOUT = 5.0  # seconds for one request

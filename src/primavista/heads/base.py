@@ -54,19 +54,20 @@ class Head(ABC):
         """
         return z
 
-    def learn(self, z: Array, columns: Array, i: int) -> None:
-        """Learn the batch B_i.
+    def learn(self, z: Array, columns: Array, i: int) -> tuple[float, ...]:
+        """Learn the batch B_i, and return the mean loss of each epoch, if there are epochs.
 
         Args:
             z: the features of the backbone, N x D.
             columns: the column of the class of each frame; `expand` has made room for it.
             i: the number of the batch, from 1.
         """
-        self._learn(z, columns, i)
+        losses = self._learn(z, columns, i)
         self.derived.clear()
+        return losses or ()
 
     @abstractmethod
-    def _learn(self, z: Array, columns: Array, i: int) -> None:
+    def _learn(self, z: Array, columns: Array, i: int) -> tuple[float, ...] | None:
         """Learn the batch B_i; see `learn`."""
 
     @abstractmethod

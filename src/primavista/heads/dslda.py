@@ -169,34 +169,11 @@ class DSLDAHead(Head):
         Returns:
             w (classes x D) and b (classes), in float32.
         """
-        a, mu = self.equations(classes)
-        return self.weights(solve_positive_definite(a, mu.T).T, classes)
-
-    def equations(self, classes: int) -> tuple[Array, Array]:
-        """Set up the equations w A = mu, for callers that solve several systems at once.
-
-        Args:
-            classes: the number of known classes.
-
-        Returns:
-            A (D x D, positive definite) and mu (classes x D).
-        """
         own = self.statistics
+        mu = own.mu[:classes]
         a = shrunk_covariance(own.scatter, own.frames, self.shrinkage)
-        return a, own.mu[:classes]
-
-    def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
-        """Compute the weights from a solution of `equations`.
-
-        Args:
-            w: the solution, classes x D.
-            classes: the number of known classes.
-
-        Returns:
-            w and b, in float32.
-        """
-        b = lda_offsets(w, self.statistics.mu[:classes])
-        return float32(w), float32(b)
+        w = solve_positive_definite(a, mu.T).T
+        return float32(w), float32(lda_offsets(w, mu))
 
     def familiarity(self, classes: int) -> Familiarity | None:
         """Return the familiarity function; see `Head.familiarity`."""

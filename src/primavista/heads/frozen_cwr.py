@@ -109,7 +109,7 @@ class FrozenCWRHead(Head):
             rows *= 2
         super().expand(rows)
 
-    def _learn(self, z: Array, columns: Array, i: int) -> None:
+    def _learn(self, z: Array, columns: Array, i: int) -> tuple[float, ...]:
         if i == 1:
             raise InputError(
                 "the paper's batch 1 trains the network too (line 9), which needs torch: "
@@ -118,11 +118,12 @@ class FrozenCWRHead(Head):
         cw, past = self.weights.cw, self.weights.past
         present, cur = np.unique(np.asarray(columns), return_counts=True)
         tw = temporary_weights(cw, present, self.consolidation)  # line 7
-        train(tw, z, columns, i, self.training)  # lines 8 and 10
+        losses = train(tw, z, columns, i, self.training)  # lines 8 and 10
         counts = float32(cur)
         consolidate(cw, past, tw[present], present, counts, self.consolidation, self.wpast)
         if self.seen is not None:
             self.seen.add(z, columns)
+        return losses
 
     def scores(self, z: Array, classes: int) -> Array:
         """Score features by cw; see `Head.scores`."""
@@ -149,7 +150,7 @@ def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -
     return tw
 
 
-def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> None:
+def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tuple[float, ...]:
     """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + wd tw,  tw <- tw - eta v
 
     Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, with Theta fixed.
@@ -160,18 +161,26 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> Non
         columns: the column of the class of each pattern.
         i: the number of the batch.
         options: the hyperparameters.
+
+    Returns:
+        The mean cross-entropy of each epoch.
     """
     xp = array_namespace(tw)
     velocity = xp.zeros_like(tw)
+    losses = []
     for epoch in range(options.epochs):
+        total = 0.0
         order = permutation(len(z), seed_of(options.seed, i, epoch))
         for index in np.array_split(order, minibatch_count(len(z), options.minibatch)):
-            x = z[index]
+            x, rows = z[index], xp.arange(len(index))
             error = softmax(x @ tw.T)
-            error[xp.arange(len(index)), columns[index]] -= 1
+            total -= float(xp.sum(xp.log(error[rows, columns[index]])))
+            error[rows, columns[index]] -= 1
             velocity *= options.momentum
             velocity += error.T @ x / len(index) + options.weight_decay * tw
             tw -= options.lr * velocity
+        losses.append(total / len(z))
+    return tuple(losses)
 
 
 def cwr_scores(cw: Array, z: Array) -> Array:

@@ -6,9 +6,28 @@ that it can be inverted after few frames.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from primavista.heads.base import Array, identity
 from primavista.heads.solving import FLOOR, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.options import Range, check_options
+
+
+@dataclass(frozen=True)
+class LDAOptions:
+    """The options of LDA.
+
+    Args:
+        shrinkage: The shrinkage of the covariance towards I (DSLDA has 1e-4); None for oracle
+            approximating shrinkage towards m I.
+    """
+
+    shrinkage: Annotated[float, Range(1e-12, 1)] | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 class LDAHead(AnalyticHead):
@@ -29,31 +48,9 @@ class LDAHead(AnalyticHead):
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights; see `AnalyticHead.solve`."""
-        a, mu = self.equations(classes)
-        return self.weights(solve_positive_definite(a, mu.T).T, classes)
-
-    def equations(self, classes: int) -> tuple[Array, Array]:
-        """Set up the equations w A = mu, for callers that solve several systems at once.
-
-        Args:
-            classes: the number of known classes, at least 1.
-
-        Returns:
-            A (D x D, positive definite) and mu (classes x D).
-        """
-        return self._covariance(classes), self.statistics.means(classes)
-
-    def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
-        """Compute the weights from a solution of `equations`.
-
-        Args:
-            w: the solution, classes x D.
-            classes: the number of known classes.
-
-        Returns:
-            w and b.
-        """
-        return w, lda_offsets(w, self.statistics.means(classes))
+        mu = self.statistics.means(classes)
+        w = solve_positive_definite(self._covariance(classes), mu.T).T
+        return w, lda_offsets(w, mu)
 
     def precision(self, classes: int) -> Array:
         """Return Lambda; see `AnalyticHead.precision`."""

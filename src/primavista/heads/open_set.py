@@ -16,7 +16,6 @@ from primavista.heads.solving import FLOOR
 LOGIT_AT_MEAN = 10.0  # the logit by which a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object reach this familiarity
 LESSON_THRESHOLD = 0.9  # for `LessonFamiliarity`: one stranger in ten is taken for known
-COSINE_THRESHOLD = 0.3  # for `CosineFamiliarity`, with a camera that may be anywhere
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class MarginFamiliarity(Familiarity):
 
     c is the class with the highest score w_c z + b_c, and m is the mean of the class means. The
     relative margin is 0 at m, the average object, and 1 at the mean of class c.
-    `MahalanobisFamiliarity` and `CosineFamiliarity` combine it with a second measure.
+    `MahalanobisFamiliarity` combines it with a second measure.
 
     Args:
         v: the centred weights, classes x D.
@@ -86,38 +85,6 @@ class MahalanobisFamiliarity(MarginFamiliarity):
         return margin * (self.usual / distance.clip(self.usual * 1e-6 + 1e-30)) ** 0.5
 
 
-@dataclass(frozen=True)
-class CosineFamiliarity(MarginFamiliarity):
-    """familiarity(z) = (relative_margin cos^4 B / (B + S))^(1/3),  cos = z mu_c / (|z| |mu_c|)
-
-    The cosine similarity to the mean of the class is computed from the backbone's own features, the
-    columns from `own` on. Unlike a precision matrix learned from one video, it still separates
-    frames that were taken in another place or light. B = sum_k |mu_k - m|^2 / (K - 1) is the
-    variance between the K classes and S = E |z - mu|^2 the variance within them, both in these
-    features: the smaller the fraction between the classes, the less a high score means. With a
-    single class the familiarity is cos^4.
-
-    Args:
-        directions: mu_c / |mu_c| in the columns from `own` on.
-        between: B / (B + S).
-        own: the first column of the backbone's own features.
-    """
-
-    directions: Array
-    between: float
-    own: int
-
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames; see `Familiarity`."""
-        own = z[:, self.own :]
-        norm = (own * own).sum(1).clip(1e-30) ** 0.5
-        similarity = ((own * self.directions[best]).sum(1) / norm).clip(0) ** 4
-        if len(self.v) == 1:
-            return similarity
-        margin = self.relative_margin(z - self.m, best).clip(0)
-        return (margin * similarity * self.between) ** (1 / 3)
-
-
 def mahalanobis_familiarity(
     w: Array, mu: Array, precision: Array | None, scatter: Array, frames: float
 ) -> MahalanobisFamiliarity:
@@ -146,26 +113,6 @@ def mahalanobis_familiarity(
         + FLOOR * float(_squared_distance(mu, precision).mean())
     )
     return MahalanobisFamiliarity(v, gain, lead, m, precision, usual)
-
-
-def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFamiliarity:
-    """Make a `CosineFamiliarity` from weights, means and the variance within classes.
-
-    Args:
-        w: the weights, classes x D.
-        mu: the means, classes x D.
-        spread: S, the mean of |z - mu|^2 in the features from column `own` on.
-        own: the first column of the backbone's own features.
-
-    Returns:
-        The familiarity.
-    """
-    v, gain, lead, m = margins(w, mu)
-    means = mu[:, own:]
-    between = float(((means - m[own:]) ** 2).sum()) / max(len(mu) - 1, 1)
-    directions = means / (means * means).sum(1).clip(1e-30)[:, None] ** 0.5
-    share = between / (between + spread + 1e-30)
-    return CosineFamiliarity(v, gain, lead, m, directions, share, own)
 
 
 def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -18,12 +19,35 @@ from array_api_compat import array_namespace, device
 from primavista.heads.base import Array, float64, to_library_of
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.options import Range, check_options
 
 # This fraction of the mean second moment is added to each variance, so that standardisation does
 # not amplify the rounding errors of a feature that never varied.
 ROUNDING = 1e-8
 # A fixed grid, so that the chosen value does not depend on rounding.
 RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-10, 5))
+
+
+MAX_EXPAND = 2**15  # the largest number of random features
+
+
+@dataclass(frozen=True)
+class RidgeOptions:
+    """The options of Ridge.
+
+    Args:
+        expand: The number of random features; None for the backbone's own features.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
+        rho: The regularisation, in units of the variance of a feature; None for the value with the
+            highest evidence.
+    """
+
+    expand: Annotated[int, Range(1, MAX_EXPAND)] | None = None
+    balance: Annotated[float, Range(0, 1)] = 1.0
+    rho: Annotated[float, Range(1e-8, 1e8)] | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import torch
+import numpy as np
 
 from primavista.errors import FileError, InputError
 from primavista.learner.prediction import Prediction
@@ -20,11 +20,10 @@ from primavista.media.video import open_frames
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.manifest import UNKNOWN
-from primavista.streams.dataset import DataSet
-from primavista.streams.folder import lessons_of_objects
 
 if TYPE_CHECKING:
-    from primavista.learner.recognition import LearnerRecognition
+    from primavista.learner.learner import Learner
+    from primavista.streams.dataset import DataSet
 
 Sessions = Literal["test", "train", "all"]
 
@@ -271,7 +270,7 @@ class _Shown:
 
 
 def evaluate_learner(
-    learner: LearnerRecognition,
+    learner: Learner,
     data: DataSet | str | Path,
     *,
     sessions: Sessions = "test",
@@ -309,7 +308,7 @@ def evaluate_learner(
     return Evaluation(tuple(learner.labels), tuple(outcomes))
 
 
-def _outcome(learner: LearnerRecognition, shown: _Shown) -> VideoOutcome:
+def _outcome(learner: Learner, shown: _Shown) -> VideoOutcome:
     """Recognise one video; one that cannot be read is an outcome too."""
     try:
         predictions = learner.predict(shown.open())
@@ -325,6 +324,8 @@ def _outcome(learner: LearnerRecognition, shown: _Shown) -> VideoOutcome:
 
 
 def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
+    from primavista.streams.folder import lessons_of_objects
+
     for lesson in lessons_of_objects(root):
         read = partial(open_frames, lesson.source, size=size, max_frames=max_frames, fps=fps)
         yield _Shown(os.path.relpath(lesson.name, root), lesson.label, read)
@@ -336,7 +337,7 @@ def _of_data_set(data: DataSet, sessions: str, max_frames: int) -> Iterator[_Sho
         raise InputError(f"sessions is one of {', '.join(chosen)}; got {sessions!r}")
     for session in chosen[sessions]:
         count = min(len(session), max_frames)
-        places = torch.linspace(session.start, session.stop - 1, count).round().long()
+        places = np.linspace(session.start, session.stop - 1, count).round().astype(np.int64)
         truth = data.classes[session.label]
         name = f"{truth}/{session.number}"
         yield _Shown(name, truth, partial(Selection, data.frames, places))

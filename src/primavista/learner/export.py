@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.backbones.spec import Spec
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.engine.representation import make_session, maps_graph
 from primavista.errors import InputError, file_errors, require_extra
 from primavista.learner.learner import Learner
 from primavista.learner.state import BACKBONE, Array, Arrays
-from primavista.networks.base import Spec
 from primavista.networks.maps import MapBackbone
 from primavista.storage import learner_file
 from primavista.storage.disk import write_atomically

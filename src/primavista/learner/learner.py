@@ -1,58 +1,89 @@
-"""`Learner`: teaching, and how a learner is made or opened.
+"""`Learner`: teaches, recognises, changes, saves and loads; everything that a person does with it.
 
-Each of its base classes has one subject: `learner/state.py` the state and how it is saved,
-`loading.py` loading, `changes.py` rename, forget, merge and undo, `recognition.py` predictions.
+A learner is a strategy in the states of its history (`history.py`), with names, a threshold and a
+file (`file.py`). How its strategy is made, with torch or without, is in `making.py`.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, overload
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from PIL import Image
 
-from primavista.engine.representation import EngineChoice, choose_device
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError
 from primavista.learner.boxed import BoxesLike, boxed_frames
-from primavista.learner.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
+from primavista.learner.coach import (
+    Advice,
+    HeldOutTests,
+    advise,
+    count_answers,
+    frames_to_test,
+    with_ids,
+)
+from primavista.learner.file import file_content, restore_content
+from primavista.learner.history import History, LearnerState
 from primavista.learner.lesson import (
     AlreadyTaughtError,
     LessonBuffer,
     LessonFeatures,
+    LessonReport,
 )
-from primavista.learner.lesson_report import LessonReport
-from primavista.learner.recognition import LearnerRecognition, named_predictions
-from primavista.learner.state import LearnerSettings, LearnerState, make_strategy
-from primavista.media.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
-from primavista.media.images import LEARNER_SIZE
+from primavista.learner.locating import Located, locate
+from primavista.learner.making import new_strategy
+from primavista.learner.prediction import Prediction, named_predictions
+from primavista.learner.strategy import Arrays, Learned, TaughtStrategy
+from primavista.learner.watch import SECONDS, Watch, fuse
+from primavista.media.frames import (
+    Frames,
+    ImageLike,
+    LearnerInput,
+    frames_at,
+    lesson_id,
+    whole_picture,
+)
+from primavista.media.images import LEARNER_SIZE, ImageArray
 from primavista.media.video import learner_frames
-from primavista.networks.base import Backbone, build
+from primavista.notebook import html_table
+from primavista.options import UnknownOptionError
 from primavista.progress import Progress
+from primavista.storage import learner_file
 from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
-from primavista.strategies.base import Strategy, is_frozen
-from primavista.strategies.open_set import OpenSet, judge, judge_features
-from primavista.strategies.option_types import UnknownOptionError
-from primavista.strategies.options import Options
-from primavista.strategies.registry import current_names, strategy_info
+from primavista.strategies.registry import strategy_info
+
+if TYPE_CHECKING:
+    from torch import Tensor, device, nn
+
+    from primavista.learner.evaluation import Evaluation, Sessions
+    from primavista.streams.dataset import DataSet
 
 CAPACITY = 64
+NAMES_SHOWN = 8
 # the arguments of a learner that are not options of its strategy
 ARGUMENTS = ("backbone", "weights", "width", "size", "seed", "device", "engine", "threshold")
-CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
+
+Engine: TypeAlias = Literal["torch", "onnx"]
+EngineChoice: TypeAlias = Literal["auto", "torch", "onnx"]
+# Arrays whose number of dimensions a type checker knows.
+GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
+ColourImage: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
+ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 
-class Learner(LearnerRecognition):
+class Learner:
     """Learns to recognise objects from a few seconds of video each, and keeps none of the frames.
 
     A lesson that fails changes nothing. Predictions may be asked for while another thread teaches;
-    lessons that come at the same time are learned one after the other.
+    lessons that come at the same time are learned one after the other. `prima`, `ridge`, `lda`,
+    `ncm`, `dslda`, `cwr*` and `cwr+` need no torch; the others train the network with it.
 
     Args:
         strategy: One of `primavista.strategies.names()`, such as "prima", "cwr*" or "ar1*".
@@ -64,10 +95,10 @@ class Learner(LearnerRecognition):
         width: The width multiplier of a backbone by name that has one, such as MobileNet v1.
         seed: The seed of every random choice.
         device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
-        engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
-            one of those that are installed.
+        engine: What computes frozen features: "onnx" (ONNX Runtime, on the CPU), "torch", or
+            "auto", the faster one for the device.
         threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.9
-            for `prima` (0.3 with `rule="frames"`) and 0.25 for the others. For strategies without
+            for `prima` and 0.25 for the others. For strategies without
             familiarity, 0.1: how far the confidence p must be on the way from an even share to
             certainty, (p - 1/K) / (1 - 1/K).
         first_batch: Whether to learn the first lesson as the paper learns batch 1, training the
@@ -101,63 +132,34 @@ class Learner(LearnerRecognition):
         size: int = LEARNER_SIZE,
         width: float | None = None,
         seed: int = 0,
-        device: str | torch.device = "auto",
+        device: str | device = "auto",
         engine: EngineChoice = "auto",
         threshold: float | None = None,
         first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
-        options = _with_defaults(strategy, first_batch, options)
-        network = _make_backbone(backbone, weights, size, width, seed)
-        settings = LearnerSettings(strategy, options, network.spec)
         with _misspelt_arguments():
-            made = make_strategy(settings, network, seed).to(choose_device(device))
-        made.representation.use_engine(engine)
-        if threshold is None:
-            threshold = _default_threshold(made)
-        settings = replace(settings, options=_all_options(made, options))
-        self._set_up(settings, threshold, (LearnerState(made), None), object())
+            made = new_strategy(
+                strategy,
+                _with_defaults(strategy, first_batch, options),
+                backbone=backbone,
+                weights=weights,
+                size=size,
+                width=width,
+                seed=seed,
+                device=device,
+                engine=engine,
+            )
+        self._history = History(LearnerState(made))
+        self.threshold = made.threshold if threshold is None else threshold
 
-    def short_of_epochs(self) -> Learner:
-        """Return a copy that learns each lesson in a single epoch, for trials that are thrown away.
-
-        A strategy without epochs is copied as it is.
-        """
-        strategy = self.strategy.draft()
-        options = getattr(strategy, "options", None)
-        if isinstance(options, Options):
-            vars(strategy)["options"] = replace(options, epochs=1, epochs_1=1)
-        history = replace(self._state, strategy=strategy), None
-        return self._assembled(self._settings, self.threshold, history, self._origin)
-
-    def settled(self) -> Learner:
-        """Return a copy with nothing to undo.
-
-        Its file is smaller, and holds nothing of what was forgotten: save it before you share
-        a file from which an object was supposed to be removed.
-        """
-        history = (self._state, None)
-        return self._assembled(self._settings, self.threshold, history, self._origin)
-
-    def untaught(self) -> Learner:
-        """Return a learner with the same strategy, options and backbone that was taught nothing.
-
-        It can be taught elsewhere and merged into this one.
-        """
-        strategy, settings = self._state.strategy, self._settings
-        made = make_strategy(settings, strategy.backbone, int(strategy.seed)).to(strategy.device)
-        made.prepare_like(strategy)
-        made.representation.use_engine(strategy.representation.engine)
-        history = (LearnerState(made), None)
-        return self._assembled(settings, self.threshold, history, self._origin)
-
-    def open_lesson(self) -> LessonBuffer:
-        """Return an empty lesson, to be filled frame by frame and then given to `learn`.
-
-        The features of frozen representations are computed while frames still arrive. Give it to
-        this learner or to a copy of it; another one would learn it from its frames.
-        """
-        return LessonBuffer(self.strategy, self.size, self._origin)
+    @classmethod
+    def _assembled(cls, history: History, threshold: float) -> Self:
+        """Return a learner made of its parts, without building a network."""
+        learner = cls.__new__(cls)
+        learner._history = history
+        learner.threshold = threshold
+        return learner
 
     def learn(
         self,
@@ -205,29 +207,26 @@ class Learner(LearnerRecognition):
             frames, bgr = boxed_frames(frames, box, self.size, bgr), False
         images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
-        with self._writing:
+        with self._history.changing:
             state = self._state
             lesson = lesson_id(images)
             if lesson in refuse:
                 raise AlreadyTaughtError(lesson)
             ids = state.ids(names)
-            labels = torch.tensor([ids[name] for name in names])
+            labels = [ids[name] for name in names]
             strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
-            features = self._features(strategy, images, progress)
+            z = self._features(strategy, images, progress)
             held_out: HeldOutTests = {}
             if coach and lesson not in state.lessons:
-                held_out = _held_out_tests(
-                    state, strategy, images, features, labels, self.threshold
-                )
-            if features is not None and is_frozen(strategy):
-                report = strategy.learn_embedded(features, labels)
+                held_out = self._held_out_tests(strategy, images, z, labels)
+            if z is None:
+                learned = strategy.learn(images, labels, progress)
             else:
-                report = strategy.learn(images, labels, progress=progress)
-            counts = Counter(labels.tolist())
-            self._change_to(state.taught(strategy, ids, counts, (lesson,), held_out))
-        new = tuple(name for name in dict.fromkeys(names) if ids[name] not in state.names)
-        frames_of = dict(Counter(names))
-        return LessonReport(lesson, frames_of, new, report.losses, report.stored_bytes)
+                learned = strategy.learn_features(z, labels)
+            self._history.change_to(
+                state.taught(strategy, ids, Counter(labels), (lesson,), held_out)
+            )
+        return _report(lesson, names, state, learned)
 
     def learn_again(self, lesson: LessonFeatures, label: str) -> LessonReport:
         """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
@@ -246,43 +245,66 @@ class Learner(LearnerRecognition):
             InputError: If another learner or another representation computed the features, or if
                 the name is wrong.
         """
-        name = checked_name(label, self.labels)
-        with self._writing:
+        names = [checked_name(label, self.labels)] * len(lesson)
+        with self._history.changing:
             state = self._state
             strategy = state.strategy.draft()
-            same = lesson.origin is self._origin
-            if not same or int(strategy.embedding_version) != lesson.version:
+            if strategy.features_from is None or lesson.features_from != strategy.features_from:
                 raise InputError(
                     "these features come from another learner, or from before its representation "
                     "was trained: teach the lesson from its frames"
                 )
-            assert is_frozen(strategy)
-            ids = state.ids([name])
-            labels = torch.full((len(lesson),), ids[name])
+            ids = state.ids(names)
+            labels = [ids[name] for name in names]
             held_out: HeldOutTests = {}
             if lesson.id not in state.lessons:
-                held_out = _held_out_tests(
-                    state, strategy, lesson.features, lesson.features, labels, self.threshold
-                )
-            report = strategy.learn_embedded(lesson.features, labels)
-            counts = {ids[name]: len(lesson)}
-            self._change_to(state.taught(strategy, ids, counts, (lesson.id,), held_out))
-        new = () if ids[name] in state.names else (name,)
-        return LessonReport(lesson.id, {name: len(lesson)}, new, report.losses, report.stored_bytes)
+                held_out = self._held_out_tests(strategy, None, lesson.features, labels)
+            learned = strategy.learn_features(lesson.features, labels)
+            self._history.change_to(
+                state.taught(strategy, ids, Counter(labels), (lesson.id,), held_out)
+            )
+        return _report(lesson.id, names, state, learned)
 
-    def _features(
-        self, strategy: Strategy, images: Frames, progress: Progress | None
-    ) -> Tensor | None:
+    def open_lesson(self) -> LessonBuffer:
+        """Return an empty lesson, to be filled frame by frame and then given to `learn`.
+
+        The features of frozen representations are computed while frames still arrive. Give it to
+        this learner or to a copy of it; another one would learn it from its frames.
+        """
+        return LessonBuffer(self.strategy)
+
+    def _features(self, strategy: TaughtStrategy, images: Frames, progress: Progress | None) -> Any:
         """Return the features of a lesson; None if it trains the representation."""
-        if not is_frozen(strategy):
+        if strategy.features_from is None:
             return None
         if isinstance(images, LessonBuffer):
-            features = images.features_for(strategy, self._origin, progress)
+            features = images.features_for(strategy, progress)
             if features is not None:
                 return features
-        frames = check_frames(images)
-        strategy.representation.check_frames(frames)
-        return strategy.representation.finite_features(frames, progress)
+        return strategy.features(images, progress)
+
+    def _held_out_tests(
+        self, draft: TaughtStrategy, images: Frames | None, z: Any, labels: Sequence[int]
+    ) -> HeldOutTests:
+        """Predict some frames of known objects before they are learned, and count the answers.
+
+        Without features, the frames are predicted by the draft, the strategy that is about to learn
+        them: no other thread uses its network.
+        """
+        state = self._state
+        chosen = frames_to_test(labels, state.names)
+        if not chosen:
+            return {}
+        if z is None:
+            assert images is not None
+            judged = draft.judge(frames_at(images, np.asarray(chosen)))
+        else:
+            judged = state.strategy.judge_features(z[chosen])
+        found = named_predictions(state.columns, judged, self.threshold)
+        ids = {name: i for i, name in state.names.items()}
+        answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
+        known = [prediction.known for prediction in found]
+        return count_answers([labels[k] for k in chosen], answers, known)
 
     def advice(self) -> list[Advice]:
         """Say what to teach next, urgent things first.
@@ -305,6 +327,519 @@ class Learner(LearnerRecognition):
         """
         state = self._state
         return advise(state.held_out, state.names)
+
+    @overload
+    def predict(
+        self, frames: str | Path | Image.Image | GreyImage | ColourImage, *, bgr: bool = False
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self, frames: ManyImages | Sequence[ImageLike], *, bgr: bool = False
+    ) -> list[Prediction]: ...
+
+    @overload
+    def predict(
+        self, frames: Tensor | ImageArray, *, bgr: bool = False
+    ) -> Prediction | list[Prediction]: ...
+
+    @overload
+    def predict(self, frames: Frames, *, bgr: bool = False) -> list[Prediction]: ...
+
+    def predict(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction | list[Prediction]:
+        """Recognise what one image, several images or a file show.
+
+        Args:
+            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size;
+                several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`; or the
+                path of a picture, of a video or of a folder of pictures of one object.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+        Returns:
+            A `Prediction` for one image, a list of them for several. A path gets one `Prediction`:
+            what the whole video shows, as `predict_video` says it.
+
+        Raises:
+            InputError: If these are not images; the message shows a right call.
+            FileError: If the path cannot be read.
+        """
+        if isinstance(frames, str | Path):
+            return self.predict_video(frames, bgr=bgr)
+        images, single = learner_frames(frames, self.size, bgr)
+        predictions = self._predictions(images)
+        return predictions[0] if single else predictions
+
+    def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
+        """Recognise what a clip of one object shows: one answer from all its frames.
+
+        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
+        frames does not matter. For a camera that goes on, see `watch`.
+
+        Args:
+            frames: The frames of the clip, or its path, as for `predict`. For a single image the
+                answer is that of `predict`.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+        Returns:
+            The answer for the whole clip.
+
+        Raises:
+            InputError: If these are not images; the message shows a right call.
+        """
+        images, _ = learner_frames(frames, self.size, bgr)
+        return fuse(self._predictions(images), self.threshold)
+
+    def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:
+        """Return an object that recognises the frames of a camera, steadied over the last second.
+
+        Call its `predict` with each new frame. It starts anew when the scene changes, and keeps no
+        frame, only small thumbnails and predictions.
+
+        Args:
+            seconds: How long a frame counts; 0 answers each frame by itself, as `predict` does.
+            bgr: Whether the frames have their colours in the order blue, green, red, as OpenCV
+                does.
+        """
+        return Watch(self, seconds, bgr=bgr)
+
+    def locate(
+        self, frame: ImageLike | str | Path, *, threshold: float | None = None, bgr: bool = False
+    ) -> list[Located]:
+        """Find where in a frame taught objects are, several of them at once.
+
+        The network runs twice over the whole frame, at two sizes; windows over its maps are scored
+        as frames are. It needs a convolutional network whose weights no longer change, as all
+        strategies but those that train the representation have it.
+
+        Args:
+            frame: One image of any size, as for `predict`, or the path of one; all of it is
+                searched.
+            threshold: The least familiarity (or confidence) with which a window counts as known; by
+                default the threshold of the learner. With 0, all windows are known.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+        Returns:
+            What was found, the best first; an empty list if nothing was.
+
+        Raises:
+            InputError: If this is not an image, or if the strategy or its network cannot do it.
+            FileError: If the path cannot be read.
+        """
+        picture = whole_picture(frame, bgr)
+        limit = self.threshold if threshold is None else checked_threshold(threshold)
+        state = self._state
+        if not state.names:
+            return []
+        return locate(state.strategy, state.columns, picture, limit)
+
+    def _predictions(self, images: Frames) -> list[Prediction]:
+        state = self._state
+        if not state.names:
+            return [Prediction(None, 0.0, False)] * len(images)
+        judged = state.strategy.judge(images)
+        return named_predictions(state.columns, judged, self.threshold)
+
+    def evaluate(
+        self,
+        data: DataSet | str | Path,
+        *,
+        sessions: Sessions = "test",
+        max_frames: int = 100,
+        fps: float | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Measure how well it recognises videos that it was not taught; nothing is learned.
+
+        Args:
+            data: A `DataSet`, or a folder with one folder per object, named after it, that holds
+                videos, folders of pictures, or pictures. An object that was not taught is a
+                stranger: of it, "unknown" is the right answer.
+            sessions: Which sessions of a `DataSet`: "test", "train" or "all". A folder is
+                evaluated whole.
+            max_frames: How many frames of each video are recognised, evenly spread.
+            fps: How many frames per second of the videos in a folder are read; all by default.
+            progress: Called with the number of videos that are done, and their total.
+
+        Returns:
+            The accuracy per frame and per video, the share of strangers that were called unknown,
+            and the confusion matrix. A video that cannot be read is named in `failed`, and the
+            others go on.
+
+        Raises:
+            InputError: If there is nothing to evaluate, or an argument is wrong.
+            FileError: If the folder cannot be read.
+        """
+        from primavista.learner.evaluation import evaluate_learner  # with data sets
+
+        return evaluate_learner(
+            self, data, sessions=sessions, max_frames=max_frames, fps=fps, progress=progress
+        )
+
+    def score(
+        self, frames: LearnerInput, label: str | Sequence[str], *, bgr: bool = False
+    ) -> float:
+        """Return the share of frames whose most likely name is the right one, from 0 to 1.
+
+        Args:
+            frames: Images, as for `predict`.
+            label: The right name, or one per frame.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+        """
+        images, _ = learner_frames(frames, self.size, bgr)
+        names = checked_names(label, len(images), self.labels)
+        predicted = self._predictions(images)
+        right = sum(1 for p, name in zip(predicted, names, strict=True) if p.label == name)
+        return right / len(names)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a known object another name.
+
+        Args:
+            old: Its present name.
+            new: Its name from now on, which no other object may have.
+
+        Raises:
+            InputError: If `old` is not known, or if `new` is taken or not a valid name.
+        """
+        with self._history.changing:
+            state = self._state
+            i, new = state.id(checked_name(old, self.labels)), checked_name(new)
+            if new in self.labels:
+                raise InputError(
+                    f"there is a {new!r} already: forget it first, or choose another name"
+                )
+            self._history.change_to(replace(state, names={**state.names, i: new}))
+
+    def forget(self, label: str) -> None:
+        """Remove an object. What it left in a representation that goes on learning stays there.
+
+        Args:
+            label: Its name.
+
+        Raises:
+            InputError: If it is not known, or if the strategy cannot forget it.
+        """
+        with self._history.changing:
+            i = self._state.id(checked_name(label, self.labels))
+            self._history.change_to(self._state.without(i))
+
+    def merge(self, other: Learner | str | Path) -> None:
+        """Learn everything that another learner was taught, as if its lessons had been ours too.
+
+        Objects are joined by name. A merge that fails changes nothing; `undo` takes one back.
+
+        Args:
+            other: A learner, or the file of one. It must have the same order-invariant strategy
+                (`prima`, `ridge`, `lda`, `ncm`) with the same options and seed, and the same
+                backbone, weights and image size.
+
+        Raises:
+            InputError: If they cannot be merged, or if both have had the same lesson, which would
+                count twice.
+            FileError: If the file cannot be loaded.
+        """
+        if not isinstance(other, Learner):
+            other = self.load(other, backbone=self.strategy.own_module(), device=self.device)
+        if self.strategy_name != other.strategy_name:
+            raise InputError(
+                f"this learner's strategy is {self.strategy_name}, the other's is "
+                f"{other.strategy_name}: only equal ones can be merged"
+            )
+        theirs = other._state
+        with self._history.changing:
+            state = self._state
+            _check_no_lesson_twice(state, theirs)
+            ids = state.ids(theirs.names.values())
+            strategy = state.strategy.draft()
+            ours = {i: ids[name] for i, name in theirs.names.items()}
+            strategy.merge(theirs.strategy, ours)
+            frames = {ours[i]: theirs.counts[i] for i in theirs.names}
+            held_out = with_ids(theirs.held_out, ours)
+            self._history.change_to(state.taught(strategy, ids, frames, theirs.lessons, held_out))
+
+    def undo(self) -> None:
+        """Take back the last lesson, merge, renaming or forgetting.
+
+        There is one level of undo; it survives saving and loading.
+
+        Raises:
+            InputError: If there is nothing to undo.
+        """
+        with self._history.changing:
+            self._history.undo()
+
+    def free_undo_cache(self) -> None:
+        """Free what the state before the last change has computed; `undo` computes it again."""
+        self._history.free_undo_cache()
+
+    def copy(self) -> Self:
+        """Return a learner that knows the same; later changes of one do not affect the other.
+
+        It costs neither time nor memory: states are shared and never modified.
+        """
+        return self._assembled(self._history.copy(), self.threshold)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def with_one_epoch(self) -> Self:
+        """Return a copy that learns each lesson in a single epoch, for trials.
+
+        A strategy without epochs is copied as it is.
+        """
+        state = replace(self._state, strategy=self.strategy.with_one_epoch())
+        return self._assembled(History(state), self.threshold)
+
+    def without_undo(self) -> Self:
+        """Return a copy with nothing to undo.
+
+        Its file is smaller, and holds nothing of what was forgotten: save it before you share
+        a file from which an object was supposed to be removed.
+        """
+        return self._assembled(History(self._state), self.threshold)
+
+    def untaught(self) -> Self:
+        """Return a learner with the same strategy, options and backbone that was taught nothing.
+
+        It can be taught elsewhere and merged into this one.
+        """
+        return self._assembled(History(LearnerState(self.strategy.untaught())), self.threshold)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        device: str | device = "auto",
+        engine: EngineChoice | None = None,
+        trusted: bool = False,
+    ) -> Self:
+        """Load the learner of a file, exactly as it was saved.
+
+        Args:
+            path: The file.
+            backbone: The module, if it was made with a module of your own, which is not in the
+                file. A strategy or a backbone by reference must have been registered: a file alone
+                never imports code (see `register`).
+            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+            engine: What computes frozen features; by default the engine that it was saved with, if
+                that is installed.
+            trusted: Whether the file may ask for images of more than 512 x 512 pixels and for
+                hundreds of epochs in each lesson, which takes gigabytes and hours.
+
+        Raises:
+            FileError: If the file is missing, damaged, foreign or of a newer format, or if it asks
+                for too much.
+        """
+        try:
+            found = learner_file.read(path)
+        except FileError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise FileError(
+                    f"{error}. A first lesson makes it: primavista learn {path} --label mug mug.mp4"
+                ) from error
+            raise
+        return cls._checked(*found, str(path), backbone, device, engine, trusted)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes,
+        name: str = "the file",
+        *,
+        backbone: nn.Module | None = None,
+        device: str | device = "auto",
+        engine: EngineChoice | None = None,
+        trusted: bool = False,
+    ) -> Self:
+        """Load the learner of the bytes of a file, as `load` does.
+
+        Args:
+            data: The bytes, as `to_bytes` gives.
+            name: What messages call the file.
+            backbone: The module, if it was made with a module of your own.
+            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+            engine: What computes frozen features; by default as it was saved.
+            trusted: Whether the file may ask for any amount of work, as for `load`.
+
+        Raises:
+            FileError: If they are not the bytes of a learner.
+        """
+        found = learner_file.decode(data, name)
+        return cls._checked(*found, name, backbone, device, engine, trusted)
+
+    @classmethod
+    def _checked(
+        cls,
+        arrays: Mapping[str, Any],
+        raw: dict[str, Any],
+        name: str,
+        backbone: nn.Module | None,
+        device: str | device,
+        engine: EngineChoice | None,
+        trusted: bool,
+    ) -> Self:
+        restored = restore_content(
+            arrays,
+            raw,
+            name,
+            backbone=backbone,
+            device=device,
+            engine=engine,
+            trusted=trusted,
+        )
+        return cls._assembled(restored.history, restored.threshold)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise InputError(
+            "a learner is not pickled: whoever loads a pickle runs the code in it.\n"
+            "  right: data = learner.to_bytes(); learner = Learner.from_bytes(data)\n"
+            '  right: learner.save("kitchen.pv"); learner = Learner.load("kitchen.pv")'
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one file, whole or not at all; equal learners give equal bytes.
+
+        Args:
+            path: The file, by convention with the suffix .pv. Its folder must exist. Of a symbolic
+                link, the file that it leads to is written, and keeps its permissions.
+
+        Raises:
+            FileError: If the file cannot be written; what was there before is untouched.
+        """
+        learner_file.write(os.path.realpath(path), *self.content())
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file that `save` writes."""
+        return b"".join(self.to_buffers())
+
+    def to_buffers(self) -> list[bytes | memoryview]:
+        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
+        return learner_file.encoded(*self.content())
+
+    def content(self) -> tuple[Arrays, dict[str, object]]:
+        """Return the arrays and the manifest of the file that `save` writes."""
+        return file_content(self._history, self.threshold)
+
+    @property
+    def _state(self) -> LearnerState:
+        return self._history.now
+
+    @property
+    def labels(self) -> list[str]:
+        """The known names, in the order in which they were first taught."""
+        return list(self._state.names.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of frames that each name was taught with."""
+        return {name: self._state.counts[i] for i, name in self._state.names.items()}
+
+    @property
+    def lessons(self) -> tuple[str, ...]:
+        """The id of each lesson, in order; equal frames have equal ids on every machine."""
+        return self._state.lessons
+
+    @property
+    def strategy_name(self) -> str:
+        """The name of the strategy, such as "prima"."""
+        return self.strategy.settings.strategy
+
+    @property
+    def options(self) -> dict[str, OptionValue]:
+        """All options of the strategy, with their defaults."""
+        return dict(self.strategy.settings.options)
+
+    @property
+    def strategy(self) -> TaughtStrategy:
+        """The strategy in its present state: to look at, not to change."""
+        return self._state.strategy
+
+    @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores.
+
+        It is None for a class that was not taught yet: with `compat="caffe"` all columns exist from
+        the start.
+        """
+        return self._state.columns
+
+    @property
+    def threshold(self) -> float:
+        """The least familiarity (or, without one, confidence) with which a frame counts as known.
+
+        It can be set to any number from 0 to 1, and is saved with the learner.
+        """
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        """Set the threshold; `InputError` if it is not a number from 0 to 1."""
+        self._threshold = checked_threshold(value)
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes the features if they are frozen: "torch" or "onnx"."""
+        return self.strategy.engine
+
+    @property
+    def device(self) -> str:
+        """Where the network computes: "cpu" or "cuda:0"."""
+        return self.strategy.device
+
+    @property
+    def size(self) -> int:
+        """The side of the images that the backbone sees, in pixels."""
+        return self.strategy.settings.spec.size
+
+    @property
+    def can_undo(self) -> bool:
+        """True if there is a change that `undo` can take back."""
+        return self._history.states[1] is not None
+
+    def __repr__(self) -> str:
+        spec, counts = self.strategy.settings.spec, list(self.counts.items())
+        objects = ", ".join(f"{name!r}: {count}" for name, count in counts[:NAMES_SHOWN])
+        more = f", ... ({len(counts)} in all)" if len(counts) > NAMES_SHOWN else ""
+        return (
+            f"Learner({self.strategy_name!r}, backbone={spec.name!r}, size={spec.size}, "
+            f"objects={{{objects}{more}}})"
+        )
+
+    def _repr_html_(self) -> str:
+        spec = self.strategy.settings.spec
+        facts = [
+            ("strategy", self.strategy_name),
+            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
+            ("device", f"{self.device}, features by {self.engine}"),
+            ("threshold", self.threshold),
+            ("lessons", len(self.lessons)),
+        ]
+        objects = html_table(list(self.counts.items()), header=("object", "frames"))
+        return html_table(facts, caption="Learner") + objects
+
+
+def _report(
+    lesson: str, names: Sequence[str], before: LearnerState, learned: Learned
+) -> LessonReport:
+    known = set(before.names.values())
+    new = tuple(name for name in dict.fromkeys(names) if name not in known)
+    return LessonReport(lesson, dict(Counter(names)), new, learned.losses, learned.stored_bytes)
+
+
+def checked_threshold(value: float) -> float:
+    """Return a threshold; `InputError` if it is not a number from 0 to 1.
+
+    Args:
+        value: The threshold of a learner, or of one call.
+    """
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"threshold must be from 0 to 1; got {value!r}")
+    return value
 
 
 def _with_defaults(
@@ -340,37 +875,6 @@ def _misspelt_arguments() -> Iterator[None]:
         raise
 
 
-def _make_backbone(
-    backbone: str | nn.Module,
-    weights: str | Path | None,
-    size: int,
-    width: float | None,
-    seed: int,
-) -> Backbone:
-    """Return a `Backbone` as it is, or build one from a name or a module."""
-    if isinstance(backbone, nn.Module) and width is not None:
-        raise InputError("width is for backbones by name: leave it out, or leave out the module")
-    if isinstance(backbone, Backbone):
-        return backbone
-    options: dict[str, Any] = {} if width is None else {"width": width}
-    return build(backbone, weights, size=size, seed=seed, **options)
-
-
-def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return all options of a strategy if it names them, else those that were given."""
-    options = getattr(strategy, "options", None)
-    if is_dataclass(options) and not isinstance(options, type):
-        return asdict(options)
-    return dict(given)
-
-
-def _default_threshold(strategy: Strategy) -> float:
-    """Return the threshold of a learner to which none was given."""
-    if isinstance(strategy, OpenSet) and strategy.open_set:
-        return strategy.known_from
-    return CONFIDENCE_THRESHOLD
-
-
 def _check_order_of_arguments(frames: object, label: object) -> None:
     """Refuse `learn("mug", frames)`, whose arguments are in the wrong order."""
     texts = isinstance(label, str) or (
@@ -385,34 +889,17 @@ def _check_order_of_arguments(frames: object, label: object) -> None:
         )
 
 
-def _held_out_tests(
-    state: LearnerState,
-    draft: Strategy,
-    images: Frames,
-    features: Tensor | None,
-    labels: Tensor,
-    threshold: float,
-) -> HeldOutTests:
-    """Predict some frames of known objects before they are learned, and count the answers.
-
-    The features are None if the lesson trains the representation. The frames are then predicted by
-    the draft, the strategy that is about to learn them: no other thread uses its network.
-    """
-    chosen = torch.tensor(frames_to_test(labels.tolist(), state.names), dtype=torch.int64)
-    if not len(chosen):
-        return {}
-    if features is None:
-        judged = judge(draft, read_frames(images, chosen, draft.device))
-    else:
-        judged = judge_features(state.strategy, features[chosen.to(features.device)])
-    ids = {name: i for i, name in state.names.items()}
-    found = named_predictions(state, judged, threshold)
-    answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
-    known = [prediction.known for prediction in found]
-    return count_answers(labels[chosen].tolist(), answers, known)
+def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
+    twice = set(ours.lessons) & set(theirs.lessons)
+    if twice:
+        raise InputError(
+            f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would "
+            "count twice.\n"
+            "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
+        )
 
 
-def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
+def open_learner(path: Path, *, device: str | device = "auto", **options: Any) -> Learner:
     """Load the learner of a file, or make a new one if there is no such file; nothing is written.
 
     Args:
@@ -428,18 +915,18 @@ def open_learner(path: Path, *, device: str | torch.device = "auto", **options: 
     if not path.exists():
         return Learner(device=device, **options)
     learner = Learner.load(path, device=device)
-    spec = learner.strategy.backbone.spec
+    settings = learner.strategy.settings
     facts = {
-        **spec.options,
+        **settings.spec.options,
         **learner.options,
-        "seed": int(learner.strategy.seed),
+        "seed": settings.seed,
         "threshold": learner.threshold,
         "engine": learner.engine,
         "strategy": learner.strategy_name,
-        "backbone": spec.name,
+        "backbone": settings.spec.name,
         "size": learner.size,
     }
-    for name, value in current_names(options).items():
+    for name, value in options.items():
         if name != "weights" and facts.get(name) != value:
             raise InputError(
                 f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "

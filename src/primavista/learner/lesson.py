@@ -1,20 +1,25 @@
-"""A lesson that arrives frame by frame, with the features of its frames."""
+"""Lessons: one that arrives frame by frame, one kept as features, and the report on one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
+from array_api_compat import array_namespace
 from PIL import Image
-from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.media.frames import ImageLike, crop_and_resize
-from primavista.media.frames import lesson_id as lesson_id
-from primavista.media.video import Lesson as Lesson
+from primavista.learner.strategy import TaughtStrategy
+from primavista.media.frames import (
+    FrameArray,
+    ImageLike,
+    Indices,
+    crop_and_resize,
+    lesson_id,
+)
 from primavista.progress import Progress
-from primavista.strategies.base import Strategy, is_frozen
 
 # Frames whose features are computed together. Fixed, so that features do not depend on how fast the
 # frames came.
@@ -33,6 +38,39 @@ class AlreadyTaughtError(InputError):
         self.lesson_id = lesson_id
 
 
+@dataclass(frozen=True, repr=False)
+class LessonReport:
+    """The outcome of one lesson, as `Learner.learn` returns it.
+
+    Args:
+        id: The id of the lesson, the last of `learner.lessons`; equal frames have equal ids.
+        frames: How many frames of each object were learned.
+        new: The names that were taught for the first time.
+        losses: The mean loss of each epoch; empty for strategies without gradient descent.
+        stored_bytes: The size of all frames or activations that the learner keeps; 0 if it is
+            rehearsal-free.
+    """
+
+    id: str
+    frames: dict[str, int]
+    new: tuple[str, ...] = ()
+    losses: tuple[float, ...] = ()
+    stored_bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """The number of frames of the lesson, of all its objects together."""
+        return sum(self.frames.values())
+
+    def __repr__(self) -> str:
+        facts = [f"frames={self.frames!r}", f"new={self.new!r}"]
+        if self.losses:
+            facts.append(f"losses=({', '.join(f'{loss:.3g}' for loss in self.losses)})")
+        if self.stored_bytes:
+            facts.append(f"stored_bytes={self.stored_bytes}")
+        return f"LessonReport({', '.join(facts)})"
+
+
 @dataclass(frozen=True)
 class LessonFeatures:
     """A lesson as the features of its frames: `Learner.learn_again` learns it without the frames.
@@ -42,14 +80,12 @@ class LessonFeatures:
     Args:
         id: The id of the lesson, as `lesson_id` gives it.
         features: The features of all frames, N x D.
-        version: The version of the representation that computed them.
-        origin: Identifies the learner and its copies; other learners cannot use the features.
+        features_from: Identifies the representation that computed them; see `TaughtStrategy`.
     """
 
     id: str
-    features: Tensor
-    version: int
-    origin: object
+    features: Any
+    features_from: object
 
     def __len__(self) -> int:
         """Return the number of frames that the lesson had."""
@@ -58,7 +94,7 @@ class LessonFeatures:
     @property
     def bytes(self) -> int:
         """The memory that the features take."""
-        return self.features.numel() * self.features.element_size()
+        return int(self.features.nbytes)
 
 
 class LessonBuffer:
@@ -70,19 +106,16 @@ class LessonBuffer:
 
     Args:
         strategy: Computes the features.
-        size: The side of the frames, in pixels.
-        origin: Identifies the learner and its copies; features are not used by other learners.
     """
 
     is_rgb = True
 
-    def __init__(self, strategy: Strategy, size: int, origin: object) -> None:
-        self.size = size
+    def __init__(self, strategy: TaughtStrategy) -> None:
+        self.size = strategy.settings.spec.size
         self._strategy = strategy
-        self._origin = origin
-        self._version = int(strategy.embedding_version)
-        self._frames: list[Tensor] = []
-        self._features: list[Tensor] = []
+        self._features_from = strategy.features_from
+        self._frames: list[FrameArray] = []
+        self._features: list[Any] = []
 
     def add(self, image: ImageLike, *, bgr: bool = False) -> None:
         """Append one image of any size; its centre square is resized.
@@ -92,14 +125,14 @@ class LessonBuffer:
             bgr: Whether the colours of an array are in the order blue, green, red, as OpenCV has
                 them.
         """
-        frame = torch.from_numpy(crop_and_resize(image, self.size))
+        frame = crop_and_resize(image, self.size)
         if bgr and isinstance(image, Image.Image):
             raise InputError("a PIL image is RGB: leave out bgr")
-        self._frames.append(frame.flip(-1) if bgr else frame)
+        self._frames.append(frame[..., ::-1] if bgr else frame)
 
     def prepare(self) -> None:
         """Compute the features of all full chunks of frames that have arrived and have none yet."""
-        while self._strategy.embeds and (len(self._features) + 1) * CHUNK <= len(self._frames):
+        while self._is_frozen and (len(self._features) + 1) * CHUNK <= len(self._frames):
             self._embed_next()
 
     def finish(self) -> Iterator[int]:
@@ -108,31 +141,33 @@ class LessonBuffer:
         Yields:
             How many frames have features, after each chunk.
         """
-        while self._strategy.embeds and len(self._features) * CHUNK < len(self._frames):
+        while self._is_frozen and len(self._features) * CHUNK < len(self._frames):
             self._embed_next()
             yield min(len(self._features) * CHUNK, len(self._frames))
 
-    def features_for(
-        self, strategy: Strategy, origin: object, progress: Progress | None = None
-    ) -> Tensor | None:
+    @property
+    def _is_frozen(self) -> bool:
+        """True if features stay valid, and those computed so far still are."""
+        now = self._strategy.features_from
+        return now is not None and now == self._features_from
+
+    def features_for(self, strategy: TaughtStrategy, progress: Progress | None = None) -> Any:
         """Return the features of all frames, N x D, if `strategy` can learn from them.
 
         Args:
             strategy: The strategy that is about to learn.
-            origin: Identifies its learner.
             progress: Told of the frames whose features are computed now.
 
         Returns:
             The features, or None if the strategy needs the frames themselves: because it trains its
             representation, or because that is not the one that computed the features.
         """
-        same = origin is self._origin and int(strategy.embedding_version) == self._version
-        if not same or not strategy.embeds:
+        if not self._is_frozen or strategy.features_from != self._features_from:
             return None
         for done in self.finish():
             if progress is not None:
                 progress(done, len(self._frames))
-        return torch.cat(self._features) if self._features else None
+        return self._joined() if self._features else None
 
     def without_frames(self) -> LessonFeatures | None:
         """Return the lesson as its features alone, to be learned again after the frames are gone.
@@ -141,24 +176,25 @@ class LessonBuffer:
             The features with the id of the lesson, or None if there are none, because there is no
             frame or because the strategy trains its representation.
         """
-        if not self._frames or not self._strategy.embeds:
+        if not self._frames or not self._is_frozen:
             return None
         for _ in self.finish():
             pass
-        return LessonFeatures(
-            lesson_id(self), torch.cat(self._features), self._version, self._origin
-        )
+        return LessonFeatures(lesson_id(self), self._joined(), self._features_from)
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
+    def __getitem__(self, indices: Indices) -> FrameArray:
         if not self._frames:
             raise InputError("there are no frames: give at least one")
-        return torch.stack([self._frames[int(i)] for i in indices.tolist()])
+        return np.stack([self._frames[int(i)] for i in indices.tolist()])
 
     def _embed_next(self) -> None:
-        assert is_frozen(self._strategy)
         start = len(self._features) * CHUNK
-        chunk = torch.stack(self._frames[start : start + CHUNK])
-        self._features.append(self._strategy.embed(chunk))
+        chunk = np.stack(self._frames[start : start + CHUNK])
+        self._features.append(self._strategy.features(chunk))
+
+    def _joined(self) -> Any:
+        first = self._features[0]
+        return array_namespace(first).concat(self._features, axis=0)

@@ -3,8 +3,6 @@
 A *window* is a square of the frame that is read as if it were a frame of its own: its features are
 the means of maps over the same parts of it that are read of a whole frame. The maps are computed
 once per level, which is the frame at one size, so a window costs a few additions.
-
-This module needs numpy alone; the edge runtime has a copy of it.
 """
 
 from __future__ import annotations
@@ -12,16 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
+from primavista.backbones.places import (
+    CELL,
+    Floats,
+    WindowReader,
+    interval_weights,
+    product,
+    rooted,
+)
+from primavista.heads.frozen_cwr import softmax
+from primavista.learner.coach import NOTHING
+from primavista.learner.prediction import is_known
+from primavista.learner.strategy import TaughtStrategy
 from primavista.media.boxes import Box, non_maximum_suppression
 
 # The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
 # have 3/2 of its side and its side as their height.
 LEVEL_AREAS = (3.0, 4 / 3)
-CELL = 32  # the sides of levels are multiples of it
 SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.65  # of a window, where the object is
@@ -35,10 +45,6 @@ ROUNDS = 8  # of the search for a box, at most
 PLACE_SPREAD = 0.25  # how far from the centre of the window boxes usually are, in its sides
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 AGAIN = 3.0  # how many times the odds of a second object of a name may be worse than the best's
-MOST_PRODUCTS = 2**18  # up to here numpy's library multiplies by one thread
-ROOT_SOFTENING = 1e-3  # as in the features of whole frames
-
-Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
 
 @dataclass(frozen=True)
@@ -57,113 +63,6 @@ class Located:
     box: Box
     confidence: float
     familiarity: float | None = None
-
-
-class Place(NamedTuple):
-    """One part of the features: the mean of a map over the middle of a window.
-
-    Args:
-        map: Which of the maps.
-        share: How much of the side of the window is read.
-    """
-
-    map: int
-    share: float
-
-
-@dataclass(frozen=True)
-class WindowReader:
-    """Computes the features of windows from the maps of the network.
-
-    Args:
-        places: The parts of the features, one after the other.
-        root: Whether the signed root of each number is taken, x / sqrt(|x| + 0.001).
-        size: The side of taught frames, in pixels.
-    """
-
-    places: tuple[Place, ...]
-    root: bool
-    size: int
-
-    def features(
-        self,
-        maps: Sequence[Floats],
-        level: tuple[int, int],
-        xs: Floats,
-        ys: Floats,
-        side: float,
-    ) -> Floats:
-        """Compute the features of a grid of windows.
-
-        Args:
-            maps: Those of the level, C x h x w each.
-            level: The width and the height of the level, in pixels.
-            xs: The columns of the centres of windows, in pixels of the level.
-            ys: The rows of their centres.
-            side: The side of the windows; what is outside the picture does not count.
-
-        Returns:
-            float32, one row per window: all of the first row of windows, then the next.
-        """
-        channels = [len(maps[place.map]) for place in self.places]
-        # one row per feature: so are the products, and no copy has to be transposed
-        z = np.empty((sum(channels), len(ys), len(xs)), np.float32)
-        end = 0
-        for place, count in zip(self.places, channels, strict=True):
-            x, reach = maps[place.map], place.share * side / 2
-            columns = interval_weights(xs, reach, x.shape[2], level[0])
-            rows = interval_weights(ys, reach, x.shape[1], level[1])
-            across = product(x.reshape(-1, x.shape[2]), columns.T).reshape(count, -1, len(xs))
-            start, end = end, end + count
-            np.matmul(rows, across, out=z[start:end])
-        if self.root:
-            take_root(z)
-        found: Floats = z.reshape(end, -1).T
-        return found
-
-
-def product(a: Floats, b: Floats) -> Floats:
-    """Compute a b by one thread.
-
-    For a large product numpy's library wakes a thread per core, which afterwards waits in a loop
-    for the next one and takes the core away from the network's passes.
-
-    Args:
-        a: N x K.
-        b: K x M, M at least 2.
-
-    Returns:
-        N x M.
-    """
-    found: Floats = np.empty((len(a), b.shape[1]), np.result_type(a, b))
-    rows = max(MOST_PRODUCTS // b.size, 1)
-    for start in range(0, len(a), rows):
-        np.matmul(a[start : start + rows], b, out=found[start : start + rows])
-    return found
-
-
-def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
-    """Return the weights that take means over intervals of a line of cells; ends count in part.
-
-    Args:
-        centres: The middle of each interval, from 0 to `length`.
-        reach: Half its length.
-        cells: The number of cells.
-        length: The length of the line.
-
-    Returns:
-        One row per interval, of sum 1: float32, intervals x cells.
-
-    >>> interval_weights(np.array([1.0, 2.5]), 1.0, 4, 4.0).tolist()
-    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.25, 0.5, 0.25]]
-    """
-    scale = cells / length
-    low = ((centres - reach) * scale).clip(0, cells)[:, None]
-    high = ((centres + reach) * scale).clip(0, cells)[:, None]
-    at = np.arange(cells)
-    inside = (np.minimum(at + 1, high) - np.maximum(at, low)).clip(0)
-    weights: Floats = (inside / inside.sum(1, keepdims=True)).astype(np.float32)
-    return weights
 
 
 def level_sizes(width: int, height: int, size: int) -> list[tuple[int, int]]:
@@ -388,28 +287,6 @@ def extents(windows: Sequence[Window]) -> list[Box]:
     return found
 
 
-def rooted(x: Floats) -> Floats:
-    """Return the signed root of each number, x / sqrt(|x| + 0.001).
-
-    Args:
-        x: Any numbers.
-    """
-    roots = x.copy()
-    take_root(roots)
-    return roots
-
-
-def take_root(x: Floats) -> None:
-    """Replace each number by its signed root, see `rooted`.
-
-    Args:
-        x: Any numbers.
-    """
-    size = np.abs(x)
-    size += np.float32(ROOT_SOFTENING)
-    x /= np.sqrt(size, out=size)
-
-
 def evidence(x: Floats, window: Window, xs: Floats, ys: Floats) -> Floats:
     """(x_i - m) (f - m) / |f - m|^2 - 1/2
 
@@ -492,3 +369,47 @@ def _best_interval(evidence: Floats, usual: Floats) -> slice:
     sums = np.concatenate([[0], np.cumsum(evidence)])
     best = int((sums[LASTS] - sums[FIRSTS] - BOX_PRIOR / 2 * usual).argmax())
     return slice(int(FIRSTS[best]), int(LASTS[best]))
+
+
+def locate(
+    strategy: TaughtStrategy,
+    columns: Sequence[str | None],
+    picture: Image.Image,
+    threshold: float,
+) -> list[Located]:
+    """Find what was taught in a picture.
+
+    Args:
+        strategy: The strategy that looks, which knows at least one object.
+        columns: The name of each column of its scores; None for one that was not taught yet.
+        picture: The whole picture, RGB.
+        threshold: The least familiarity, or without one confidence, with which a window counts.
+
+    Returns:
+        What was found, the best first.
+
+    Raises:
+        InputError: If the strategy trains its representation, or its network has no maps.
+    """
+    reader = strategy.window_reader()
+    levels = []
+    for size in level_sizes(*picture.size, reader.size):
+        resized = np.array(picture.resize(size, Image.Resampling.BILINEAR))
+        scale = picture.width / size[0], picture.height / size[1]
+        levels.append(Level(strategy.maps(resized), size, scale))
+    taught = [j for j, name in enumerate(columns) if name is not None]
+    names = [name for name in columns if name is not None]
+
+    def judge(z: Floats) -> Judged:
+        judged = strategy.judge_windows(z)
+        shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32))
+        return Judged(shares, judged.familiarity)
+
+    def known(confidence: float, familiarity: float | None) -> bool:
+        return is_known(confidence, len(names), familiarity, threshold)
+
+    return [
+        Located(names[window.column], box, window.confidence, window.familiarity)
+        for window, box in find(levels, reader, judge, known)
+        if names[window.column] != NOTHING
+    ]

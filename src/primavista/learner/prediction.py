@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from primavista.heads.frozen_cwr import softmax
 from primavista.learner.coach import NOTHING
+from primavista.learner.verdict import Verdict
 from primavista.notebook import html_bars
+
+CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,3 +84,29 @@ def is_known(confidence: float, names: int, familiarity: float | None, threshold
     if familiarity is not None:
         return familiarity >= threshold
     return names == 1 or (confidence - 1 / names) / (1 - 1 / names) >= threshold
+
+
+def named_predictions(
+    columns: Sequence[str | None], judged: Verdict, threshold: float
+) -> list[Prediction]:
+    """Turn scores and familiarity into predictions by name.
+
+    Args:
+        columns: The name of each column of the scores; None for one that was not taught yet.
+        judged: The scores of the frames, and their familiarity if the strategy can tell.
+        threshold: That of the learner, for `known`.
+    """
+    taught = [j for j, name in enumerate(columns) if name is not None]
+    labels = [name for name in columns if name is not None]
+    shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32)).tolist()
+    familiarities: list[float | None] = [None] * len(shares)
+    if judged.familiarity is not None:
+        familiarities = judged.familiarity.tolist()
+    found = []
+    for row, familiarity in zip(shares, familiarities, strict=True):
+        confidence = max(row)
+        known = is_known(confidence, len(labels), familiarity, threshold)
+        label = labels[row.index(confidence)]
+        by_name = dict(zip(labels, row, strict=True))
+        found.append(Prediction(label, confidence, known, by_name, familiarity))
+    return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import subprocess
 import sys
 import time
 from collections import deque
@@ -23,19 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.media.addresses import CAMERA, DEVICE, Address, is_address, is_live, read_address
-from primavista.media.backoff import Backoff
+from primavista.media.addresses import (
+    CAMERA,
+    DEVICE,
+    Address,
+    Backoff,
+    is_address,
+    is_live,
+    read_address,
+)
+from primavista.media.camera_child import FILM, HTTP, V4L2, CameraHeader, CameraJob
+from primavista.media.child import receive_header, send_header, start_child
 from primavista.media.decode import VIDEOS
 from primavista.media.images import ImageArray, Region
-from primavista.media.pipes import (
-    FILM,
-    HTTP,
-    V4L2,
-    CameraHeader,
-    CameraJob,
-    receive_header,
-    send_header,
-)
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
 EXAMPLE = "rtsp://USER:PASSWORD@HOST/PATH for a camera; a file has to be downloaded first"
@@ -268,12 +267,7 @@ class CameraProcess:
         self._frames: deque[CameraFrame] = deque(maxlen=keep)
         self._reason: str | None = None  # why there are no more frames
         self._ready = Condition()
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "primavista.media.camera_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._child = start_child("primavista.media.camera_child")
         assert self._child.stdin is not None
         with contextlib.suppress(OSError), self._child.stdin as pipe:  # it may have ended
             send_header(pipe, job)

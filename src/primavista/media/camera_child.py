@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import io
 import os
-import signal
-import sys
+import struct
 import time
-import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPResponse
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 
 import numpy as np
@@ -25,31 +23,75 @@ from PIL import Image
 
 from primavista.errors import FileError, require_extra
 from primavista.media.addresses import Address
+from primavista.media.child import limit_memory, open_pipes, receive_header, send_header
 from primavista.media.decode import FrameTimer, timed_frames, turned
-from primavista.media.images import ImageArray, centre_square, cut_region
-from primavista.media.pipes import (
-    FILM,
-    HTTP,
-    V4L2,
-    CameraHeader,
-    CameraJob,
-    receive_header,
-    send_header,
-)
-from primavista.media.v4l2 import capture_device
+from primavista.media.images import ImageArray, Region, centre_square, cut_region
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 MEMORY = 2**30  # bytes that decoding may take
+HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
+FILM = "film"  # in place of one: a video file, played at its own speed, again and again
+V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
+NUMBERS = range(64)  # in the paths of devices that are looked at
+QUERYCAP = 0x80685600  # the request VIDIOC_QUERYCAP of <linux/videodev2.h>
+CAPABILITIES = struct.Struct("=84xII12x")  # struct v4l2_capability: of the camera, of the device
+CAN_CAPTURE, HAS_DEVICE_CAPABILITIES = 0x1, 0x80000000
+
+
+@dataclass(frozen=True)
+class CameraJob:
+    """A camera to read, and what to make of its frames.
+
+    Attributes:
+        url: What FFmpeg opens: a device, an address with its password, or a file; on Linux also the
+            number of a camera.
+        format: The input format of FFmpeg, or `HTTP` or `FILM`.
+        options: Options of FFmpeg for this input.
+        size: The side of the frames to make; None keeps the whole picture.
+        fps: The most frames per second to send; None sends all.
+        region: The part of the picture to look at, in shares of its sides; None for all of it.
+        longest: The longest side of a whole picture to send; None sends it as it is.
+        pixels: The largest number of pixels of a frame.
+        opening: Within how many seconds the stream must open.
+        stall: Within how many seconds the next frame must come.
+    """
+
+    url: str = field(repr=False)
+    format: str
+    options: dict[str, str]
+    size: int | None
+    fps: float | None
+    region: Region | None
+    longest: int | None
+    pixels: int
+    opening: float
+    stall: float
+
+
+@dataclass(frozen=True)
+class CameraHeader:
+    """One frame of a camera, whose bytes follow, or the reason why there are no more.
+
+    Attributes:
+        width: The width of the frame in pixels; 0 if there are no more.
+        height: Its height.
+        reason: Why there are no more.
+    """
+
+    width: int = 0
+    height: int = 0
+    reason: str = ""
 
 
 def main() -> None:
     """Read the camera of the job on standard input until it ends or nobody reads the frames."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
-    fields = receive_header(sys.stdin.buffer)
+    jobs, answers = open_pipes()
+    fields = receive_header(jobs)
     if fields is None:
         return
     job = CameraJob(**fields)  # type: ignore[arg-type]
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a decoder that prints does not disturb the frames
     try:
         for frame in read_camera(job):
             send_header(answers, CameraHeader(frame.shape[1], frame.shape[0]))
@@ -80,7 +122,7 @@ def read_camera(job: CameraJob) -> Iterator[ImageArray]:
         FileError: If the stream cannot be opened or breaks; the message holds no address.
     """
     av = require_extra("av", "video")
-    _limit_memory()
+    limit_memory(MEMORY)
     if job.format == FILM:
         yield from _film(job)
         return
@@ -198,6 +240,8 @@ class HttpBody(io.RawIOBase):
 
 def _http_stream(address: Address, job: CameraJob) -> HttpBody:
     """Ask for an MJPEG stream; certificates are checked, and only HTTP is followed."""
+    import urllib.request  # slow, and only this process needs it
+
     logins = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     if address.user is not None:
         logins.add_password(None, address.without_login, address.user, address.password or "")
@@ -248,16 +292,46 @@ def _status(code: int) -> str:
     return texts.get(code, f"it answers with the status {code}")
 
 
-def _limit_memory() -> None:
-    """Let this process have the memory of one decoder, and no more."""
-    try:
-        import resource
+def capture_device(name: str) -> str:
+    """Return the path of a camera's device, such as /dev/video2 for the second camera.
 
-        with open("/proc/self/statm") as statm:
-            private = int(statm.read().split()[5]) * resource.getpagesize()
-    except (ImportError, OSError):  # not Linux
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (private + MEMORY, resource.RLIM_INFINITY))
+    A USB camera usually has two devices, one for pictures and one for metadata; only those for
+    pictures are counted.
+
+    Args:
+        name: The number of the camera, from 0, or the path of its device.
+
+    Raises:
+        FileError: If there is no such camera; the message lists those that there are.
+    """
+    if not name.isdecimal() and _may_capture(name):
+        return name
+    cameras = [path for path in (f"/dev/video{i}" for i in NUMBERS) if _may_capture(path)]
+    if name.isdecimal() and int(name) < len(cameras):
+        return cameras[int(name)]
+    raise FileError(f"there is no such camera; this machine has {', '.join(cameras) or 'none'}")
+
+
+def _may_capture(path: str) -> bool:
+    """Ask a device whether it gives pictures; True if it is there but does not say."""
+    import fcntl
+
+    try:
+        device = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:  # busy, or not allowed: whoever opens it says so
+        return True
+    facts = bytearray(CAPABILITIES.size)
+    try:
+        fcntl.ioctl(device, QUERYCAP, facts)
+    except OSError:
+        return True
+    finally:
+        os.close(device)
+    of_camera, of_device = CAPABILITIES.unpack(facts)
+    abilities = of_device if of_camera & HAS_DEVICE_CAPABILITIES else of_camera
+    return bool(abilities & CAN_CAPTURE)
 
 
 if __name__ == "__main__":

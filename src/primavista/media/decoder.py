@@ -1,29 +1,34 @@
-"""Decoding in child processes, each of which is killed if it exceeds its limits."""
+"""Decoding in child processes, each of which is killed if it exceeds its limits.
+
+`decode` waits for the result; `Decoder.run` does not block an event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import contextlib
+import io
+import json
 import shutil
 import subprocess
-import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from primavista.errors import FileError
+from primavista.media.child import receive_header, send_header, start_child
 from primavista.media.decoder_child import DecodeAnswer, DecodeJob
-from primavista.media.images import ImageArray
-from primavista.media.pipes import receive_header, send_header
-from primavista.serve.limits import RefusedError
+from primavista.media.images import ImageArray, TooLargeError
 
 PROCESSES = 2  # of each kind, so that frames of cameras never wait for photographs or videos
 SMALL_PIXELS = 2_100_000  # a frame of a camera: 1920 x 1080
 SMALL_BYTES = 2**20  # likewise
+MOST_JSON = 2**30  # bytes of the content of a pickle
 KINDS = ("small", "large", "video")
 
 
@@ -49,30 +54,28 @@ class DecoderProcess:
             The frames.
 
         Raises:
-            RefusedError: If it cannot be decoded (422), or not within the limits (413).
+            TooLargeError: If it cannot be decoded within the limits.
+            FileError: If it cannot be decoded at all.
         """
-        child = self._started()
-        expired = threading.Event()
+        answer, data = self._answer(job, file)
+        shape = (answer.frames, answer.height, answer.width, 3)
+        return list(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
 
-        def expire() -> None:
-            expired.set()
-            child.kill()
+    def read_pickle(self, job: DecodeJob, file: BinaryIO) -> Any:
+        """Read a pickle of plain data; floats are refused.
 
-        # The child limits its own processor time. In the background, the time by the clock may be
-        # much longer.
-        seconds = job.seconds * (3 if self._in_background else 1)
-        timer = threading.Timer(seconds, expire)
-        timer.start()
-        try:
-            answer = self._ask(child, job, file)
-        finally:
-            timer.cancel()
-            if child.poll() is not None or expired.is_set():
-                self.close()
-        if answer is None:
-            self.close()
-            raise _gave_up(job, expired.is_set())
-        return answer
+        Args:
+            job: The size of the pickle, the limits, and which part of it to return.
+            file: Its bytes.
+
+        Returns:
+            Lists, dicts with texts as keys, integers and texts.
+
+        Raises:
+            FileError: If it is damaged, exceeds the limits or holds anything else.
+        """
+        data = self._answer(job, file)[1]
+        return json.loads(data, parse_float=_no_float, parse_constant=_no_float)
 
     def interrupt(self) -> None:
         """Kill the process, from another thread; the job that it decodes is refused."""
@@ -92,46 +95,40 @@ class DecoderProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
+    def _answer(self, job: DecodeJob, file: BinaryIO) -> tuple[DecodeAnswer, bytes]:
+        """Let the child decode; raise its refusal."""
+        child = self._started()
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            child.kill()
+
+        # The child limits its own processor time. In the background, the time by the clock may be
+        # much longer.
+        seconds = job.seconds * (3 if self._in_background else 1)
+        timer = threading.Timer(seconds, expire)
+        timer.start()
+        try:
+            found = _ask(child, job, file)
+        finally:
+            timer.cancel()
+            if child.poll() is not None or expired.is_set():
+                self.close()
+        if found is None:
+            self.close()
+            raise _gave_up(job, expired.is_set())
+        answer, data = found
+        if answer.reason:
+            raise TooLargeError(answer.reason) if answer.too_large else FileError(answer.reason)
+        return answer, data
+
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
             self.close()
-            self._child = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "primavista.media.decoder_child"),
-                    *(["background"] if self._in_background else []),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
+            priority = ["background"] if self._in_background else []
+            self._child = start_child("primavista.media.decoder_child", *priority)
         return self._child
-
-    def _ask(
-        self, child: subprocess.Popen[bytes], job: DecodeJob, file: BinaryIO
-    ) -> list[ImageArray] | None:
-        """Send a job and receive its frames; None if the child ends or answers nonsense."""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            send_header(child.stdin, job)
-            shutil.copyfileobj(file, child.stdin)
-            child.stdin.flush()
-        except OSError:  # it has ended
-            return None
-        fields = receive_header(child.stdout)
-        if fields is None:
-            return None
-        answer = _checked_answer(fields, job)
-        if answer is None:
-            return None
-        if answer.status != 200:
-            raise RefusedError(answer.status, answer.reason)
-        sides = (answer.height, answer.width) if job.whole else (job.size, job.size)
-        shape = (answer.frames, *sides, 3)
-        data = child.stdout.read(int(np.prod(shape)))
-        if len(data) < int(np.prod(shape)):
-            return None
-        return list(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
 
 
 class Decoder:
@@ -139,7 +136,7 @@ class Decoder:
 
     Jobs of one kind are done in the order of their arrival. A picture of few bytes counts as small
     at first. If it has many pixels, the child sees that in its first bytes and refuses it, and it
-    is decoded as a large one. The service itself reads nothing of it.
+    is decoded as a large one. The calling process itself reads nothing of it.
     """
 
     def __init__(self) -> None:
@@ -158,25 +155,23 @@ class Decoder:
             The frames.
 
         Raises:
-            RefusedError: If it cannot be decoded (422), or not within the limits (413).
+            TooLargeError: If it cannot be decoded within the limits.
+            FileError: If it cannot be decoded at all.
         """
-        if job.kind == "video":
-            return await self._run_in("video", job, file)
-        if job.length > SMALL_BYTES:
-            return await self._run_in("large", job, file)
         small = replace(job, pixels=min(job.pixels, SMALL_PIXELS))
-        begin = file.tell()
-        try:
-            return await self._run_in("small", small, file)
-        except RefusedError as refused:
-            if refused.status != 413 or small.pixels == job.pixels:
-                raise
-        file.seek(begin)
-        return await self._run_in("large", job, file)
+        if job.kind == "picture" and job.length <= SMALL_BYTES:
+            begin = file.tell()
+            try:
+                return await asyncio.wrap_future(self._submit("small", small, file))
+            except TooLargeError:
+                if small.pixels == job.pixels:
+                    raise
+            file.seek(begin)
+        return await asyncio.wrap_future(self.submit(job, file))
 
-    async def _run_in(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pools[kind], self._run, kind, job, file)
+    def submit(self, job: DecodeJob, file: BinaryIO) -> Future[list[ImageArray]]:
+        """Decode a picture or a video in the background; the result is that of `run`."""
+        return self._submit("video" if job.kind == "video" else "large", job, file)
 
     def interrupt(self) -> None:
         """Refuse the jobs that run now; those that come later are decoded."""
@@ -189,6 +184,9 @@ class Decoder:
             pool.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
             process.close()
+
+    def _submit(self, kind: str, job: DecodeJob, file: BinaryIO) -> Future[list[ImageArray]]:
+        return self._pools[kind].submit(self._run, kind, job, file)
 
     def _run(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
         """Decode in the process of this thread."""
@@ -207,28 +205,75 @@ def shared_decoder() -> Decoder:
     return decoder
 
 
+def decode(job: DecodeJob, file: BinaryIO | None = None) -> list[ImageArray]:
+    """Decode a picture or a video in a child process of this one, and wait for the frames.
+
+    Args:
+        job: The kind and the size of the input, and the limits.
+        file: Its bytes; None if the job names the path of a file.
+
+    Returns:
+        The frames.
+
+    Raises:
+        TooLargeError: If it cannot be decoded within the limits.
+        FileError: If it cannot be decoded at all.
+    """
+    return shared_decoder().submit(job, file or io.BytesIO()).result()
+
+
+def _ask(
+    child: subprocess.Popen[bytes], job: DecodeJob, file: BinaryIO
+) -> tuple[DecodeAnswer, bytes] | None:
+    """Send a job and receive its answer; None if the child ends or answers nonsense."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        send_header(child.stdin, job)
+        shutil.copyfileobj(file, child.stdin)
+        child.stdin.flush()
+    except OSError:  # it has ended
+        return None
+    fields = receive_header(child.stdout)
+    answer = None if fields is None else _checked_answer(fields, job)
+    if answer is None:
+        return None
+    data = child.stdout.read(answer.length)
+    return None if len(data) < answer.length else (answer, data)
+
+
 def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer | None:
     """Check an answer: a hostile picture may have taken the child over."""
     try:
         answer = DecodeAnswer(**fields)  # type: ignore[arg-type]
     except TypeError:
         return None
-    if answer.status == 200:
-        return answer if _fits(answer, job) else None
-    is_refusal = answer.status in (413, 422) and isinstance(answer.reason, str)
-    return answer if is_refusal else None
+    if answer.reason:
+        is_refusal = isinstance(answer.reason, str) and isinstance(answer.too_large, bool)
+        return answer if is_refusal and answer.length == 0 else None
+    return answer if _fits(answer, job) else None
 
 
 def _fits(answer: DecodeAnswer, job: DecodeJob) -> bool:
     """Return True if the numbers of an answer are whole numbers that the job allows."""
+    if job.kind == "pickle":
+        return type(answer.length) is int and 0 < answer.length <= MOST_JSON
+    sides = (answer.width, answer.height)
     limits = [(answer.frames, job.frames if job.kind == "video" else 1)]
-    if job.whole:
-        limits += [(answer.width, job.size), (answer.height, job.size)]
-    return all(type(number) is int and 1 <= number <= most for number, most in limits)
+    limits += [(side, job.size) for side in sides]
+    if not all(type(number) is int and 1 <= number <= most for number, most in limits):
+        return False
+    if not job.whole and sides != (job.size, job.size):
+        return False
+    return answer.length == answer.frames * answer.width * answer.height * 3
 
 
-def _gave_up(job: DecodeJob, expired: bool) -> RefusedError:
+def _gave_up(job: DecodeJob, expired: bool) -> FileError:
     if expired:
         reason = f"{job.name} takes more than {job.seconds:g} seconds to decode"
-        return RefusedError(413, f"{reason}: send a shorter or smaller one")
-    return RefusedError(422, f"{job.name} cannot be decoded: it made the decoder stop")
+        return TooLargeError(f"{reason}: send a shorter or smaller one")
+    return FileError(f"{job.name} cannot be decoded: it made the decoder stop")
+
+
+def _no_float(text: str) -> float:
+    raise FileError(f"it holds the float {text}, which no data needs")

@@ -1,25 +1,34 @@
-"""The child process that decodes what clients send: one picture or video after another.
+"""The child process that decodes pictures, videos and pickles of plain data, one after another.
 
-Decoders run much code on bytes that may be hostile. This process has neither the model nor the
-connections of clients, and its memory and processor time are limited: an attack costs one request.
-`primavista.media.decoder` starts the process, and kills it when it takes too long. Jobs and answers
-go through pipes: a header in JSON, then bytes. This module does not import torch.
+An attack on a decoder costs one job: the memory and the processor time of this process are limited,
+and `primavista.media.decoder`, which starts it, kills it when it takes too long.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
-import signal
+import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
 
 from primavista.errors import FileError, MissingExtraError, require_extra
 from primavista.media import decode
-from primavista.media.images import ImageArray, TooLargeError, decode_image, without_skip
-from primavista.media.pipes import receive_header, send_header
+from primavista.media.child import (
+    limit_memory,
+    limit_processor_time,
+    open_pipes,
+    receive_header,
+    send_header,
+)
+from primavista.media.images import ImageArray, Region, TooLargeError, decode_image, without_skip
 from primavista.media.video import BadFiles, FrameSampler
 
 BACKGROUND = 10  # added to the niceness of the processes for photographs and videos
@@ -27,21 +36,26 @@ BACKGROUND = 10  # added to the niceness of the processes for photographs and vi
 
 @dataclass(frozen=True)
 class DecodeJob:
-    """One picture or video to decode; its bytes follow.
+    """One picture, video or pickle to decode.
 
     Attributes:
         kind: The kind of the input.
         name: The name of the input in messages.
-        length: The number of bytes.
+        length: The number of bytes that follow.
         size: The side of the frames to make, in pixels; the longest side of a whole picture.
         pixels: The largest number of pixels of a picture, or of a frame of a video.
         frames: The largest number of frames to keep of a video.
         seconds: The processor time that decoding may take.
         memory: The bytes of memory that decoding may take beyond the frames that it makes.
         whole: True for the whole picture instead of its centre square.
+        path: The file to open; by default the bytes follow.
+        fps: The number of frames per second to take of a video; None takes all.
+        region: The part of the picture to look at; None for all of it.
+        keys: Which part of a pickle to return: its item at the first key, of that the item at the
+            second, and so on.
     """
 
-    kind: Literal["picture", "video"]
+    kind: Literal["picture", "video", "pickle"]
     name: str
     length: int
     size: int
@@ -50,101 +64,167 @@ class DecodeJob:
     seconds: float
     memory: int
     whole: bool = False
+    path: str = ""
+    fps: float | None = None
+    region: Region | None = None
+    keys: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
 class DecodeAnswer:
-    """The outcome of a job; the frames follow as bytes.
+    """The outcome of a job.
 
     Attributes:
-        frames: The number of frames, 0 if there was an error.
-        status: The HTTP status of a refusal; 200 if there was none.
-        reason: The reason of a refusal.
-        width: The width of a whole picture.
-        height: Its height.
+        length: The number of bytes that follow: frames, or a pickle's content as JSON.
+        frames: The number of frames.
+        width: The width of the frames.
+        height: Their height.
+        reason: Why the job was refused; empty if it was not.
+        too_large: True if the input exceeds a limit, False if it is damaged.
     """
 
+    length: int = 0
     frames: int = 0
-    status: int = 200
-    reason: str = ""
     width: int = 0
     height: int = 0
+    reason: str = ""
+    too_large: bool = False
 
 
 def main() -> None:
     """Decode jobs from standard input until it ends."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the service, which ends this process
     if "background" in sys.argv[1:] and hasattr(os, "nice"):
         os.nice(BACKGROUND)
-    jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a decoder prints must not get between the answers
+    jobs, answers = open_pipes()
     decode.threads = 1
     with contextlib.suppress(MissingExtraError):
         require_extra("av", "video")  # the limits of a job must not count the import
     while (fields := receive_header(jobs)) is not None:
         job = DecodeJob(**fields)  # type: ignore[arg-type]
-        answer, frames = run_job(job, jobs.read(job.length))
+        answer, content = run_job(job, jobs.read(job.length))
         send_header(answers, answer)
-        for frame in frames:
-            answers.write(frame.tobytes())
+        for part in content:
+            answers.write(part)
         answers.flush()
 
 
-def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[ImageArray]]:
-    """Decode one picture or video within its limits.
-
-    Args:
-        job: The job.
-        data: The encoded picture or video.
-
-    Returns:
-        The answer and the frames.
-    """
-    _set_limits(job)
+def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[bytes]]:
+    """Decode one input within its limits; return the answer and what follows it."""
+    limit_processor_time(job.seconds)
+    limit_memory(job.memory + job.frames * job.size**2 * 3)
     try:
-        frames = _decoded(job, data)
+        if job.kind == "pickle":
+            text = plain_json(data, job.keys)
+            return DecodeAnswer(len(text)), [text]
+        frames = _decoded(job, Path(job.path) if job.path else io.BytesIO(data))
     except MissingExtraError:
-        return DecodeAnswer(status=422, reason="this machine cannot read videos: send frames"), []
+        return DecodeAnswer(reason="this machine cannot read videos: send frames"), []
     except MemoryError:
         reason = f"{job.name} takes more than {job.memory >> 20} MiB to decode: make it smaller"
-        return DecodeAnswer(status=413, reason=reason), []
+        return DecodeAnswer(reason=reason, too_large=True), []
     except FileError as error:
-        status = 413 if isinstance(error, TooLargeError) else 422
-        return DecodeAnswer(status=status, reason=without_skip(error)), []
-    if job.whole:
-        height, width = frames[0].shape[:2]
-        return DecodeAnswer(frames=1, width=width, height=height), frames
-    return DecodeAnswer(frames=len(frames)), frames
+        too_large = isinstance(error, TooLargeError)
+        return DecodeAnswer(reason=without_skip(error), too_large=too_large), []
+    height, width = frames[0].shape[:2]
+    length = sum(frame.nbytes for frame in frames)
+    return DecodeAnswer(length, len(frames), width, height), [frame.tobytes() for frame in frames]
 
 
-def _decoded(job: DecodeJob, data: bytes) -> list[ImageArray]:
-    file = io.BytesIO(data)
+def _decoded(job: DecodeJob, file: Path | BinaryIO) -> list[ImageArray]:
     if job.kind == "picture":
-        return [decode_image(file, job.name, job.size, job.pixels, whole=job.whole)]
+        return [decode_image(file, job.name, job.size, job.pixels, job.region, job.whole)]
     sampler = FrameSampler(job.frames)
-    sampler.offer(decode.video_frames(file, job.size, max_pixels=job.pixels), BadFiles())
+    frames = decode.video_frames(file, job.size, job.fps, job.pixels, job.region)
+    sampler.offer(frames, BadFiles())
     return sampler.frames
 
 
-def _set_limits(job: DecodeJob) -> None:
-    """Limit the memory and the processor time of this process to those of one job."""
+class _PickledType:
+    """The type of the items of a pickled array: integers, truth values or texts."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        self.dtype = np.dtype(code)
+        if self.dtype.kind not in "iubSU":
+            raise FileError(f"it holds an array of {self.dtype}, not of integers or texts")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _PickledArray:
+    """An array in a pickle, which is never given to numpy as an object to restore."""
+
+    def __init__(self, *_: object) -> None:
+        self.content: list[Any] | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, fortran, data = state
+        flat = np.frombuffer(_latin(data), kind.dtype)
+        self.content = flat.reshape(shape, order="F" if fortran else "C").tolist()
+
+
+def _scalar(kind: _PickledType, data: str | bytes) -> Any:
+    return np.frombuffer(_latin(data), kind.dtype)[0].item()
+
+
+def _latin(text: str | bytes, *_: object) -> bytes:
+    return text.encode("latin-1") if isinstance(text, str) else text
+
+
+# What stands for each name that a pickle of plain data may hold; nothing else is called.
+ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy", "dtype"): _PickledType,
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.multiarray", "scalar"): _scalar,
+    ("_codecs", "encode"): _latin,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the stand-in of an allowed name."""
+        if (module, name) not in ALLOWED:
+            raise FileError(f"it holds the name {module[:80]}.{name[:80]}, which no data needs")
+        return ALLOWED[module, name]
+
+
+def plain_json(data: bytes, keys: tuple[str | int, ...] = ()) -> bytes:
+    """Read a pickle of lists, tuples, dicts, integers, texts and arrays of these, as JSON.
+
+    Args:
+        data: The pickle.
+        keys: Which part of it to return; null if a dict does not have such an item.
+
+    Raises:
+        FileError: If it is damaged, or holds anything else.
+    """
     try:
-        import resource
-    except ImportError:  # Windows: the service ends what takes too long
-        return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime + job.seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-    try:
-        with open("/proc/self/statm") as statm:
-            private = int(statm.read().split()[5]) * resource.getpagesize()
-    except OSError:  # not Linux
-        return
-    memory = private + job.memory + job.frames * job.size**2 * 3
-    # RLIMIT_AS would also count memory that is only reserved, such as 64 MiB per thread.
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
+        # Python 2 wrote texts as bytes: latin-1 keeps each.
+        value = _PlainUnpickler(io.BytesIO(data), encoding="latin-1").load()
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else _plain(value)[key]
+            if value is None:
+                break
+        return json.dumps(value, default=_plain).encode()
+    except (FileError, MemoryError):
+        raise
+    except Exception as error:  # a crafted pickle may fail in any way
+        reason = str(error) or type(error).__name__
+        raise FileError(f"it is damaged or not a pickle of plain data ({reason})") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return an array as lists, and bytes as text; other objects are refused."""
+    if isinstance(value, _PickledArray) and value.content is not None:
+        return value.content
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, list | tuple):
+        return value
+    raise FileError(f"it holds a {type(value).__name__}, which no data needs")
 
 
 if __name__ == "__main__":

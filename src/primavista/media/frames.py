@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import torch
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.media.images import (
@@ -25,31 +24,37 @@ from primavista.media.images import (
     wrong_type,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# The positions of frames, int64; and several frames, uint8, N x H x W x 3, RGB.
+Indices: TypeAlias = NDArray[np.int64]
+FrameArray: TypeAlias = NDArray[np.uint8]
+
 
 @runtime_checkable
 class Frames(Protocol):
     """A sequence of frames: `len(frames)`, and `frames[indices]` as uint8, N x H x W x 3, RGB.
 
-    Tensors satisfy this protocol, and so do packed stores and videos that decode frames on demand,
-    so that memory stays bounded.
+    The indices are a numpy array of int64; the result is a numpy array or a torch tensor. Arrays
+    satisfy this protocol, and so do packed stores and videos that decode frames on demand, so that
+    memory stays bounded.
 
-    >>> isinstance(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), Frames)
+    >>> isinstance(np.zeros((2, 8, 8, 3), np.uint8), Frames)
     True
     """
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, indices: Tensor, /) -> Tensor: ...
+    def __getitem__(self, indices: Any, /) -> Any: ...
 
 
 # One image of any size: H x W x 3 (RGB), H x W or H x W x 1 (grey), or H x W x 4 (RGBA).
-ImageLike: TypeAlias = Image.Image | ImageArray | Tensor
+ImageLike: TypeAlias = "Image.Image | ImageArray | Tensor"
 # Several images of any size: N x H x W x C arrays, sequences of images, or anything lazy.
-FramesLike: TypeAlias = Frames | ImageArray | Tensor | Sequence[ImageLike]
+FramesLike: TypeAlias = "Frames | ImageArray | Tensor | Sequence[ImageLike]"
 # All that a learner takes: images, or the path of a picture, a video or a folder of pictures.
-LearnerInput: TypeAlias = FramesLike | ImageLike | str | Path
-# One integer per frame.
-LabelsLike: TypeAlias = Tensor | NDArray[np.integer[Any]] | Sequence[int]
+LearnerInput: TypeAlias = "FramesLike | ImageLike | str | Path"
 IDENTIFYING_FRAMES = 8
 
 
@@ -58,22 +63,22 @@ class Selection:
 
     Args:
         source: The frames to choose from.
-        indices: The index in `source` of each chosen frame, int64.
+        indices: The index in `source` of each chosen frame.
 
-    >>> source = torch.arange(5, dtype=torch.uint8).reshape(5, 1, 1, 1).expand(5, 1, 1, 3)
-    >>> Selection(source, torch.tensor([4, 1]))[torch.tensor([0])][0, 0, 0].tolist()
+    >>> source = np.arange(5, dtype=np.uint8).repeat(3).reshape(5, 1, 1, 3)
+    >>> Selection(source, [4, 1])[np.array([0])][0, 0, 0].tolist()
     [4, 4, 4]
     """
 
-    def __init__(self, source: Frames, indices: Tensor) -> None:
-        self.source, self.indices = source, indices
+    def __init__(self, source: Frames, indices: Sequence[int] | Indices | Tensor) -> None:
+        self.source = source
+        self.indices = np.asarray(indices, np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        # both may be on a GPU or not, each by itself
-        return self.source[self.indices[indices.to(self.indices.device)]]
+    def __getitem__(self, indices: Indices) -> Any:
+        return self.source[self.indices[np.asarray(indices)]]
 
     def __repr__(self) -> str:
         return f"Selection({len(self)} of {len(self.source)} frames)"
@@ -93,8 +98,8 @@ class LazyFrames:
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        return torch.stack([torch.from_numpy(self._read(int(i))) for i in indices.tolist()])
+    def __getitem__(self, indices: Indices) -> FrameArray:
+        return np.stack([self._read(int(i)) for i in indices.tolist()])
 
 
 class SwappedChannels:
@@ -110,88 +115,76 @@ class SwappedChannels:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        return self._frames[indices].flip(-1)
+    def __getitem__(self, indices: Indices) -> FrameArray:
+        return frames_at(self._frames, indices)[..., ::-1]
 
 
-def check_frames(images: object) -> Frames:
+def as_numpy(image: Any) -> Any:
+    """Return a torch tensor as a numpy array, and anything else unchanged."""
+    return image.detach().cpu().numpy() if is_torch_array(image) else image
+
+
+def checked_frames(images: object) -> Frames:
     """Check that the argument is a sequence of frames.
 
     Args:
         images: A uint8 array or tensor, N x H x W x 3, or any object that satisfies `Frames`.
 
     Returns:
-        The same frames; a numpy array becomes a tensor that shares its memory if it can.
+        The same frames; a tensor becomes a numpy array.
 
     Raises:
         InputError: If they are not frames. The message shows the wrong call and the right one.
     """
+    images = as_numpy(images)
     if isinstance(images, np.ndarray):
-        _check_array(images.shape, str(images.dtype))
-        return torch.from_numpy(np.ascontiguousarray(images))
-    if isinstance(images, Tensor):
-        _check_array(tuple(images.shape), str(images.dtype).removeprefix("torch."))
+        check_frame_array(images.shape, str(images.dtype))
         return images
     if not isinstance(images, Frames) or isinstance(images, str | bytes | list | tuple | dict):
         raise InputError(
             f"learn and scores take frames as uint8, N x H x W x 3; got {type(images).__name__}.\n"
             "  wrong: strategy.learn([image, image], labels)\n"
-            "  right: strategy.learn(torch.stack(images), labels)"
+            "  right: strategy.learn(np.stack(images), labels)"
         )
     if len(images) < 1:
         raise InputError("there are no frames: give at least one")
     return images
 
 
-def are_features(inputs: object) -> TypeGuard[Tensor]:
-    """Return True for activations of the network (float), which are no longer frames (uint8).
-
-    Args:
-        inputs: The inputs of a batch.
-    """
-    return isinstance(inputs, Tensor) and inputs.is_floating_point()
-
-
-def read_frames(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
-    """Read the frames at `indices` and check their type and shape.
+def frames_at(images: Frames, indices: Indices) -> FrameArray:
+    """Read the frames at some indices and check their type and shape.
 
     Args:
         images: The frames; third-party implementations of `Frames` are not trusted.
-        indices: The indices of the frames to read, int64.
-        device: Where to put the result.
-
-    Returns:
-        The frames on `device`, uint8, N x H x W x 3.
+        indices: The indices of the frames to read.
 
     Raises:
         InputError: If `images[indices]` gives something else.
     """
-    if isinstance(images, Tensor):
-        indices = indices.to(images.device)
-    # Indexing a tensor copies it in several threads. For a single frame, waiting for those
-    # threads on busy cores would take longer than the copy, so the tensor itself is used.
-    whole = isinstance(images, Tensor) and len(images) == len(indices) == 1
-    chunk = images if isinstance(images, Tensor) and whole else images[indices]
-    if not _is_frame_tensor(chunk):
-        shape = tuple(getattr(chunk, "shape", ()))
-        kind = type(chunk).__name__
-        raise InputError(
-            f"frames[indices] must give uint8, N x H x W x 3; got {kind} of shape {shape}"
-        )
-    return chunk.to(device, non_blocking=True)
+    chunk = as_numpy(images[indices])
+    valid = isinstance(chunk, np.ndarray) and chunk.dtype == np.uint8 and chunk.ndim == 4
+    if not valid or chunk.shape[-1] != 3:
+        raise wrong_chunk(chunk)
+    return chunk  # type: ignore[no-any-return]
 
 
-def split_indices(count: int, size: int) -> Iterator[Tensor]:
+def wrong_chunk(chunk: object) -> InputError:
+    """Return the error for `frames[indices]` that is not an array of frames."""
+    shape = tuple(getattr(chunk, "shape", ()))
+    kind = type(chunk).__name__
+    return InputError(
+        f"frames[indices] must give uint8, N x H x W x 3; got {kind} of shape {shape}"
+    )
+
+
+def chunks(count: int, size: int) -> Iterator[Indices]:
     """Split the indices 0 .. count - 1 into chunks of nearly equal size.
 
     Args:
         count: The number of indices, at least 1.
         size: The largest number of indices in a chunk.
-
-    Returns:
-        An iterator over int64 tensors.
     """
-    return iter(torch.arange(count).tensor_split(-(-count // size)))
+    return iter(np.array_split(np.arange(count), -(-count // size)))
 
 
 def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
@@ -207,10 +200,10 @@ def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
     Raises:
         InputError: If the image is empty, too large, or not an image.
 
-    >>> crop_and_resize(torch.zeros(4, 6, dtype=torch.uint8), 2).shape
+    >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
     (2, 2, 3)
     """
-    return centre_square(image.cpu().numpy() if isinstance(image, Tensor) else image, size)
+    return centre_square(as_numpy(image), size)
 
 
 def whole_picture(image: ImageLike | str | Path, bgr: bool = False) -> Image.Image:
@@ -230,13 +223,13 @@ def whole_picture(image: ImageLike | str | Path, bgr: bool = False) -> Image.Ima
         refuse_if_rgb(image)
     if isinstance(image, str | Path):
         return Image.fromarray(decode_image(Path(image), image, None, whole=True))
-    if isinstance(image, np.ndarray | Tensor) and image.ndim == 4:
+    if not isinstance(image, Image.Image) and getattr(image, "ndim", 0) == 4:
         raise InputError(
             f"locate takes one frame; got {len(image)}: call it once per frame\n"
             "  right: [learner.locate(frame) for frame in frames]"
         )
     _check_image(image)
-    picture = rgb_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
+    picture = rgb_picture(as_numpy(image))
     return Image.merge("RGB", picture.split()[::-1]) if bgr else picture
 
 
@@ -263,7 +256,7 @@ def model_frames(
     refuse_if_rgb(images)
     frames, single = _at_model_size(images, size)
     # after resizing, which treats every channel alike; alpha is gone by then
-    return frames.flip(-1) if isinstance(frames, Tensor) else SwappedChannels(frames), single
+    return frames[..., ::-1] if isinstance(frames, np.ndarray) else SwappedChannels(frames), single
 
 
 def refuse_if_rgb(images: LearnerInput) -> None:
@@ -293,10 +286,25 @@ def lesson_id(images: Frames) -> str:
     """
     count = len(images)
     sha = hashlib.sha256(repr(count).encode())
-    for index in torch.linspace(0, count - 1, min(IDENTIFYING_FRAMES, count)).long().unique():
-        frame = read_frames(images, index[None], torch.device("cpu"))
-        sha.update(frame.numpy().tobytes())
+    for index in identifying_frames(count):
+        sha.update(np.ascontiguousarray(frames_at(images, np.array([index]))).tobytes())
     return sha.hexdigest()[:32]
+
+
+def identifying_frames(count: int) -> list[int]:
+    """Return the frames by which a lesson is identified, evenly spread, as `torch.linspace` does.
+
+    >>> identifying_frames(3), identifying_frames(30)
+    ([0, 1, 2], [0, 4, 8, 12, 16, 20, 24, 29])
+    """
+    last, steps = count - 1, min(IDENTIFYING_FRAMES, count)
+    # in single precision, from both ends
+    step = np.float32(last / max(steps - 1, 1))
+    first_half = [step * np.float32(k) for k in range(steps) if 2 * k < steps]
+    second_half = [
+        np.float32(last) - step * np.float32(steps - 1 - k) for k in range(len(first_half), steps)
+    ]
+    return sorted({int(place) for place in first_half + second_half})
 
 
 def _at_model_size(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
@@ -304,61 +312,23 @@ def _at_model_size(images: ImageLike | FramesLike, size: int) -> tuple[Frames, b
         return _single_frame(images, size), True
     if isinstance(images, list | tuple):
         return _sequence_frames(images, size), False
-    if isinstance(images, np.ndarray | Tensor):
+    is_tensor, images = is_torch_array(images), as_numpy(images)
+    if isinstance(images, np.ndarray):
         if _is_one_image(tuple(images.shape)):
-            _check_image(images)
+            _check_image(images, torch_syntax=is_tensor)
             return _single_frame(images, size), True
-        return _array_frames(images, size), False
+        return _array_frames(images, size, is_tensor), False
     if not isinstance(images, Frames) or isinstance(images, str | PurePath | bytes | dict):
         raise _no_images(images)
-    return _resized_frames(check_frames(images), size), False
-
-
-def check_labels(labels: LabelsLike, count: int, what: str = "labels") -> Tensor:
-    """Check that there is one label, an integer >= 0, per frame.
-
-    Args:
-        labels: The labels.
-        count: The number of frames.
-        what: The name of the argument, for messages.
-
-    Returns:
-        The labels as an int64 tensor on the CPU.
-
-    Raises:
-        InputError: If they are not. The message shows the wrong call and the right one.
-    """
-    try:
-        values = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        kind = type(labels).__name__
-        raise InputError(f"{what} must be integers, one per frame; got {kind}") from error
-    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-        raise InputError(f"{what} must be integers (torch.int64); got {values.dtype}")
-    if values.ndim != 1 or len(values) != count:
-        shape = tuple(values.shape)
-        raise InputError(
-            f"{what} must be one integer per frame: {count} frames but {what} of shape {shape}.\n"
-            f"  wrong: strategy.learn(frames, 3)\n"
-            f"  right: strategy.learn(frames, torch.full((len(frames),), 3))"
-        )
-    if len(values) and int(values.min()) < 0:
-        raise InputError(f"{what} must be 0 or more; got {int(values.min())}")
-    return values.to("cpu", torch.int64)
-
-
-def _is_frame_tensor(chunk: object) -> bool:
-    if not isinstance(chunk, Tensor) or chunk.dtype != torch.uint8:
-        return False
-    return chunk.ndim == 4 and chunk.shape[-1] == 3
+    return _resized_frames(checked_frames(images), size), False
 
 
 def _is_one_image(shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3, 4))
 
 
-def _single_frame(image: ImageLike, size: int) -> Tensor:
-    return torch.from_numpy(crop_and_resize(image, size))[None]
+def _single_frame(image: ImageLike, size: int) -> FrameArray:
+    return crop_and_resize(image, size)[None]
 
 
 def _sequence_frames(images: Sequence[ImageLike], size: int) -> Frames:
@@ -369,23 +339,27 @@ def _sequence_frames(images: Sequence[ImageLike], size: int) -> Frames:
     return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
 
 
-def _array_frames(images: ImageArray | Tensor, size: int) -> Frames:
+def _array_frames(images: ImageArray, size: int, is_tensor: bool) -> Frames:
     """Convert an array of images; one that is not N x H x W x C is refused."""
     if images.ndim != 4 or images.shape[-1] not in (1, 3, 4):
-        raise wrong_layout(tuple(images.shape), isinstance(images, Tensor))
+        raise wrong_layout(tuple(images.shape), is_tensor)
     if not len(images):
         raise InputError("there are no frames: give at least one")
-    _check_image(images[0], "frames")
+    _check_image(images[0], "frames", is_tensor)
     if tuple(images.shape[1:]) == (size, size, 3):
-        return check_frames(images)
+        return checked_frames(images)
     return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
 
 
 def _resized_frames(frames: Frames, size: int) -> Frames:
-    first = read_frames(frames, torch.tensor([0]), torch.device("cpu"))
+    first = frames_at(frames, np.array([0]))
     if tuple(first.shape[1:3]) == (size, size):
         return frames
-    return LazyFrames(lambda i: crop_and_resize(frames[torch.tensor([i])][0], size), len(frames))
+
+    def read(i: int) -> ImageArray:
+        return crop_and_resize(frames_at(frames, np.array([i]))[0], size)
+
+    return LazyFrames(read, len(frames))
 
 
 def _no_images(images: object) -> InputError:
@@ -403,7 +377,8 @@ def _no_images(images: object) -> InputError:
     )
 
 
-def _check_array(shape: tuple[int, ...], dtype: str) -> None:
+def check_frame_array(shape: tuple[int, ...], dtype: str) -> None:
+    """Reject an array whose type or shape is not that of frames."""
     if dtype != "uint8":
         raise InputError(
             f"frames must be uint8 with values 0 to 255; got {dtype}.\n"
@@ -423,16 +398,16 @@ def _check_array(shape: tuple[int, ...], dtype: str) -> None:
         raise InputError(f"frames of {shape[1]} x {shape[2]} pixels hold nothing to see")
 
 
-def _check_image(image: object, name: str = "frame") -> None:
+def _check_image(image: object, name: str = "frame", torch_syntax: bool = False) -> None:
     if isinstance(image, Image.Image):
         return
-    if not isinstance(image, np.ndarray | Tensor):
+    array = as_numpy(image)
+    if not isinstance(array, np.ndarray):
         raise InputError(
             f"a frame is a PIL image or a uint8 array, H x W x 3; got {type(image).__name__}.\n"
             '  wrong: learner.learn(["mug.jpg"], "mug")\n'
             '  right: learner.learn(primavista.open_frames("mug.jpg"), "mug")'
         )
-    array = image.cpu().numpy() if isinstance(image, Tensor) else image
     if array.dtype != np.uint8:
-        raise wrong_type(array, name, isinstance(image, Tensor))
+        raise wrong_type(array, name, torch_syntax or is_torch_array(image))
     to_picture(array)

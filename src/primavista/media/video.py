@@ -1,7 +1,4 @@
-"""Frames from videos, images, folders and cameras: finds the files and samples them.
-
-Importing this module does not load torch: decoding and sampling do without it.
-"""
+"""Frames from videos, images, folders and cameras: finds the files and samples them."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ import math
 import os
 import re
 import stat
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import is_live
+from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.camera import (
     LESSON_FRAMES,
     STALL,
@@ -36,8 +33,6 @@ from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image
 from primavista.progress import Progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from primavista.media.frames import Frames, LearnerInput
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -96,7 +91,7 @@ class Clip:
 
     def __init__(
         self,
-        frames: Tensor,
+        frames: ImageArray,
         source: str,
         note: str = "",
         skipped: int = 0,
@@ -109,8 +104,8 @@ class Clip:
     def __len__(self) -> int:
         return len(self.frames)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        return self.frames[indices]
+    def __getitem__(self, indices: Any) -> Any:
+        return like_indices(self.frames[chosen_rows(indices, len(self))], indices)
 
     def __repr__(self) -> str:
         return f"Clip({len(self)} frames of {self.source})"
@@ -232,7 +227,6 @@ def open_frames(
     region: Region | None = None,
     stall: float = STALL,
     progress: Progress | None = None,
-    watch: Callable[[int, int], None] | None = None,
 ) -> Clip:
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
@@ -257,7 +251,6 @@ def open_frames(
         stall: After how many seconds without a frame a camera is lost.
         progress: Called with the number of frames looked at, and their total if it is known; for a
             camera with seconds.
-        watch: Deprecated name of `progress`; an unknown total is 0.
 
     Returns:
         The frames at model size, with a note on what was left out.
@@ -267,10 +260,6 @@ def open_frames(
         FileError: If a file is missing or damaged, or a camera is lost; the message names it.
     """
     _check(size, max_frames, fps, seconds)
-    if watch is not None:
-        message = "the argument 'watch' of open_frames is now called 'progress'"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        progress = _as_progress(watch)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
     found = find_source(source, bad)
     if isinstance(found, Camera):
@@ -296,20 +285,13 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
         InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
         FileError: If the path cannot be read.
     """
-    from primavista.media.frames import model_frames, refuse_if_rgb  # with torch
+    from primavista.media.frames import model_frames, refuse_if_rgb
 
     if not isinstance(frames, str | Path):
         return model_frames(frames, size, bgr)
     if bgr:
         refuse_if_rgb(frames)
     return open_frames(frames, size=size), True
-
-
-def _as_progress(watch: Callable[[int, int], None]) -> Progress:
-    def report(done: int, total: int | None) -> None:
-        watch(done, total or 0)
-
-    return report
 
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
@@ -579,8 +561,6 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
 
 
 def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
-    import torch  # the process that decodes for the service samples videos without it
-
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError
@@ -596,7 +576,7 @@ def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
     if bad.skipped:
         notes.append(bad.note)
     return Clip(
-        frames=torch.from_numpy(np.stack(sampler.frames)),
+        frames=np.stack(sampler.frames),
         source=source,
         note="; ".join(notes),
         skipped=bad.skipped,

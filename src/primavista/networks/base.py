@@ -9,57 +9,41 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.weights import SOURCES, load_file, load_state, load_weights
+from primavista.backbones.spec import (
+    CUSTOM,
+    HALF,
+    OWN_NETWORKS,
+    NetworkOption,
+    Spec,
+    check_seed,
+    check_size,
+)
+from primavista.backbones.weights import SOURCES
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
 from primavista.networks.vision_transformer import VisionTransformer
-from primavista.references import is_reference, must_be_registered
+from primavista.networks.weights import load_file, load_state, load_weights
+from primavista.storage.references import is_reference, must_be_registered
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
     "vit": VisionTransformer,
 }
-OWN_NETWORKS: dict[str, Callable[..., nn.Module]] = {}  # the registered functions by name
-CUSTOM = "custom"  # the name of a module that the user provides
 FROM_FUNCTION = "own"  # the name of weights that a function sets itself
-HALF = (0.5, 0.5, 0.5)
-MAX_SIZE = 2048
 MAX_WIDTH = 8
+BATCH_COUNTER = "num_batches_tracked"  # a buffer of batch norm
 
 Precision = Literal["float32", "tf32", "bf16"]
-NetworkOption = float | str
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Everything that is needed to build a backbone again, except its weights.
-
-    It is stored in every saved file.
-
-    Args:
-        name: A name of `NETWORKS`, that of a registered function, or "custom" for a module.
-        size: Side of the images in pixels.
-        mean: Mean of each colour channel, as a fraction of 255; it is subtracted.
-        std: Divisor of each colour channel, as a fraction of 255.
-        options: Arguments of the network, e.g. the `width` of MobileNet v1.
-    """
-
-    name: str
-    size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    options: dict[str, NetworkOption] = field(default_factory=dict)
 
 
 class Backbone(nn.Module):
@@ -172,7 +156,7 @@ def build(
     >>> build("mobilenet_v1", "random", width=0.25, size=32).dim
     256
     """
-    _check_size(size)
+    check_size(size)
     check_seed(seed)
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
@@ -206,7 +190,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
         )
     if spec.name in OWN_NETWORKS:
         return _own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
-    _check_size(spec.size)
+    check_size(spec.size)
     _check_options(spec.name, spec.options)
     with torch.device("meta"):
         body = NETWORKS[spec.name](**spec.options)
@@ -224,13 +208,6 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
         zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
         body.load_state_dict(zeros, assign=True)
     return Backbone(body, spec)
-
-
-def _check_size(size: int) -> None:
-    if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
-        raise InputError(
-            f"size must be the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
-        )
 
 
 def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
@@ -382,18 +359,13 @@ def device_of(module: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def check_seed(seed: int) -> None:
-    """Check that a seed fits into 64 bits.
+def named_weights(backbone: Backbone) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of a backbone by their names in files.
 
-    Args:
-        seed: The seed of random weights or of a strategy.
-
-    Raises:
-        InputError: If it is not an integer from -2^63 to 2^63 - 1.
+    The counters of batch norm are left out, since nothing depends on them.
     """
-    try:
-        fits = -(2**63) <= operator.index(seed) < 2**63
-    except TypeError:
-        fits = False
-    if not fits:
-        raise InputError(f"seed must be a whole number from -2^63 to 2^63 - 1; got {seed!r}")
+    return {
+        name: tensor.detach().cpu().contiguous().numpy()
+        for name, tensor in backbone.state_dict().items()
+        if not name.endswith(BATCH_COUNTER)
+    }

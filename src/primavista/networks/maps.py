@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from primavista.errors import InputError
-from primavista.learner.locating import CELL, Place, WindowReader
+from primavista.backbones.onnx import no_maps
+from primavista.backbones.places import CELL, Place, WindowReader
 from primavista.networks.base import Backbone
-from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone
+from primavista.networks.middle import MiddleBackbone
 
 TOLERANCE = 1e-3
 # a context variable, since threads may share a backbone
@@ -46,10 +46,6 @@ class MapBackbone(nn.Module):
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        if isinstance(backbone, MultiDepthBackbone):
-            raise InputError(
-                "the rule 'frames' of prima cannot locate: teach a new learner by the default rule"
-            )
         # not a submodule: its state belongs to the strategy
         self._backbone = (backbone,)
         backbone.eval()
@@ -107,7 +103,7 @@ class MapBackbone(nn.Module):
         except (RuntimeError, KeyError, ValueError, IndexError, AssertionError):
             right = False
         if not right:
-            raise _no_maps(backbone)
+            raise no_maps(backbone.spec.name)
 
 
 @torch.no_grad()
@@ -129,7 +125,7 @@ def _feature_map(backbone: Backbone) -> nn.Module:
     for module, mean in reversed(found.items()):
         if mean.shape == own.shape and torch.allclose(mean, own, TOLERANCE, TOLERANCE):
             return module
-    raise _no_maps(backbone)
+    raise no_maps(backbone.spec.name)
 
 
 def _remove_hooks(backbone: Backbone) -> None:
@@ -144,10 +140,3 @@ def _noise(height: int, width: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     shape = (2, height, width, 3)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
-
-
-def _no_maps(backbone: Backbone) -> InputError:
-    return InputError(
-        f"the features of {backbone.spec.name} are not means of maps that grow with the picture, "
-        "so objects cannot be located: use a convolutional network such as mobilenet_v1"
-    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import nn
 
 from primavista.errors import InputError
+from primavista.options import Freeze
 
-Freeze = Literal["none", "depthwise", "pointwise", "all"]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 

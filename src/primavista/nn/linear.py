@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.nn.class_rows import Rows
-
-Unseen = Literal["negatives", "reset"]
+from primavista.options import Unseen
 
 
 class LinearHead(Rows):

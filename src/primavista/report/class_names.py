@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from primavista.report.read import StoredCell
-from primavista.streams.names import CATEGORIES as CORE50_CATEGORIES
+from primavista.streams.conventions import CATEGORIES as CORE50_CATEGORIES
 from primavista.streams.rendered.renderer import CATEGORIES as RENDERED_CATEGORIES
 
 

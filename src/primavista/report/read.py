@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
@@ -30,7 +31,7 @@ from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
-from primavista.networks.base import NETWORKS, OWN_NETWORKS
+from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names, rules_of_version_0_1
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import BinaryIO
 
+from primavista.errors import FileError
 from primavista.media.decoder import shared_decoder
 from primavista.media.decoder_child import DecodeJob
-from primavista.media.images import ImageArray
+from primavista.media.images import ImageArray, TooLargeError
 from primavista.serve.limits import RefusedError, ServiceLimits
 
 
@@ -58,11 +59,11 @@ async def decode_frame(
     )
     try:
         frames = await shared_decoder().run(job, file)
-    except RefusedError as refused:
-        if refused.status != 422:
-            raise
+    except TooLargeError as error:
+        raise RefusedError(413, str(error)) from error
+    except FileError as error:
         reason = f"{name} is not an image that can be decoded: send JPEG, PNG, WebP or BMP"
-        raise RefusedError(422, reason) from refused
+        raise RefusedError(422, reason) from error
     return frames[0]
 
 
@@ -123,7 +124,12 @@ async def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list
         seconds=limits.wait_seconds,
         memory=limits.decoder_bytes,
     )
-    return await shared_decoder().run(job, file)
+    try:
+        return await shared_decoder().run(job, file)
+    except TooLargeError as error:
+        raise RefusedError(413, str(error)) from error
+    except FileError as error:
+        raise RefusedError(422, str(error)) from error
 
 
 def _length(file: BinaryIO) -> int:

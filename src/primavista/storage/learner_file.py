@@ -138,7 +138,7 @@ def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryv
     Raises:
         FileError: If the manifest is too long to be read again.
     """
-    ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
     header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
     text = _canonical(header)
     if len(text) > MAX_HEADER // 2:
@@ -195,7 +195,7 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
     """
     sha = hashlib.sha256(_canonical(manifest).encode())
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name], order="C")
         sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
         sha.update(raw_bytes(array))
     return sha.hexdigest()

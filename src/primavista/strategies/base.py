@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Self, TypeGuard, final
 import torch
 from torch import Tensor
 
+from primavista.backbones.spec import check_seed
 from primavista.engine.cuda_graph import ReusedOnGPU
+from primavista.engine.frames import are_features, check_frames, check_labels, split_indices
 from primavista.engine.representation import Representation, check_finite
 from primavista.errors import InputError
 from primavista.heads.caches import Derived, NotCopied
-from primavista.media.frames import Frames, are_features, check_frames, check_labels, split_indices
-from primavista.networks.base import Backbone, check_seed
+from primavista.media.frames import Frames
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
 from primavista.progress import OnStep, Progress
 

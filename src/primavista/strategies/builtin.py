@@ -68,7 +68,7 @@ _BUILTIN = (
     _builtin(
         "dslda",
         "DSLDA",
-        "frozen:DSLDA",
+        "dslda:DSLDA",
         source=f"{_TABLE}, DSLDA",
         table=("shrinkage",),
         training_options=True,
@@ -154,7 +154,7 @@ _BUILTIN = (
     _builtin(
         "prima",
         "prima",
-        "frozen:Prima",
+        "prima:Prima",
         source="ours: nothing to set",
         analytic=True,
         cost=0.15,
@@ -234,7 +234,7 @@ _BUILTIN = (
     _builtin(
         "ncm",
         "ncm",
-        "frozen:NCM",
+        "ncm:NCM",
         source="the baseline everybody expects",
         analytic=True,
         stackable=True,
@@ -244,7 +244,7 @@ _BUILTIN = (
     _builtin(
         "lda",
         "lda",
-        "frozen:LDA",
+        "lda:LDA",
         source=f"{_TABLE}, DSLDA, with the exact pooled covariance",
         analytic=True,
         stackable=True,
@@ -254,7 +254,7 @@ _BUILTIN = (
     _builtin(
         "ridge",
         "ridge",
-        "frozen:Ridge",
+        "ridge:Ridge",
         source="ours: nothing to set",
         analytic=True,
         cost=0.06,

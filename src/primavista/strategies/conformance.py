@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from primavista.backbones.spec import Spec
 from primavista.errors import InputError
-from primavista.networks.base import Backbone, Spec
+from primavista.networks.base import Backbone
 from primavista.nn.memory import Memory, memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
 from primavista.strategies.merging import MergeableStrategy, merge
@@ -33,7 +34,7 @@ def check_strategy(factory: Factory) -> list[str]:
     Raises:
         AssertionError: if a check fails; the message says which requirement is violated.
 
-    >>> from primavista.strategies.registry import create
+    >>> from primavista.strategies.creation import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
     True
     """

@@ -13,16 +13,15 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, Selection, read_frames, split_indices
+from primavista.media.frames import Frames, Selection
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
-from primavista.nn.freezing import Freeze
-from primavista.nn.renorm import Norm
 from primavista.nn.sgd import SGD
+from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Options, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]
@@ -105,7 +104,8 @@ class StoredData(AnySize):
                 first = read_frames(images, torch.tensor([0]), torch.device("cpu"))
                 self.frame_bytes = first.numel()
             self.source = images.source
-            self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
+            indices = torch.from_numpy(images.indices).to(self.indices.device)
+            self.indices = torch.cat([self.indices, indices])
         else:
             if not len(self.frames):
                 warnings.warn(

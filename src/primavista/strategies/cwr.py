@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from primavista.heads.base import Familiarity
-from primavista.heads.cwr import HeadKind
 from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
@@ -18,22 +16,7 @@ from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.cwr_head import CWRHead
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Count, Options, Rate
-
-
-@dataclass(frozen=True)
-class CWROptions(Options):
-    """Table 4 (`tab:hyper_core50`), CWR*.
-
-    Args:
-        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
-    """
-
-    epochs_1: Count = 4
-    epochs: Count = 4
-    lr: Rate = 1e-3
-    head: HeadKind = "cwr*"
-    open_set: bool = False
+from primavista.strategies.options import CWROptions
 
 
 class CWR(EmbeddingStrategy, GradientStrategy):

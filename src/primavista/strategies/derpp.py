@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.media.frames import split_indices
+from primavista.engine.frames import split_indices
 from primavista.nn.memory import Memory
+from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.er import EROptions, ExperienceReplay
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count, Lambda
 
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from primavista.nn.sgd import generator, shuffled_minibatches
+from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count, Rate, Share
 from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from primavista.media.frames import Frames
 from primavista.nn.sgd import generator
+from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count, Rate, Share
 from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.engine.frames import are_features, read_frames
 from primavista.heads.shuffling import minibatch_count
-from primavista.media.frames import Frames, are_features, read_frames
+from primavista.media.frames import Frames
 from primavista.nn.freezing import set_freezing
 from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, UNGUARDED, Guard, Weight, generator, shuffled_minibatches

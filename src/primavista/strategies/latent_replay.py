@@ -27,15 +27,16 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, read_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.latents import INPUT, Cut, LatentMemory, composed_minibatches
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import Weight, generator
+from primavista.options import Range
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.option_types import Range
 
 
 @dataclass(frozen=True)

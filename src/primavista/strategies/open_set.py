@@ -13,9 +13,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import check_frames, split_indices
 from primavista.heads.base import Familiarity
 from primavista.heads.statistics import AnalyticHead
-from primavista.media.frames import Frames, check_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.strategies.base import Strategy
 
 

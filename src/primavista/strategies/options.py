@@ -7,13 +7,7 @@ from typing import Annotated
 
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
-from primavista.nn.freezing import Freeze
-from primavista.nn.linear import Unseen
-from primavista.nn.renorm import Moments, Norm
-from primavista.strategies.option_types import Range as Range
-from primavista.strategies.option_types import UnknownOptionError as UnknownOptionError
-from primavista.strategies.option_types import check_options as check_options
-from primavista.strategies.option_types import make_options as make_options
+from primavista.options import Freeze, Moments, Norm, Range, Unseen, check_options
 
 Count = Annotated[int, Range(1, 10_000)]
 Rate = Annotated[float, Range(0, 1e3)]
@@ -81,6 +75,41 @@ class Options:
     def __post_init__(self) -> None:
         check_options(self)
         check_compat(self.compat)
+
+
+@dataclass(frozen=True)
+class CWROptions(Options):
+    """Table 4 (`tab:hyper_core50`), CWR*.
+
+    Args:
+        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
+    """
+
+    epochs_1: Count = 4
+    epochs: Count = 4
+    lr: Rate = 1e-3
+    head: HeadKind = "cwr*"
+    open_set: bool = False
+
+
+@dataclass(frozen=True)
+class DSLDAOptions(Options):
+    """The options of DSLDA (Table 4: shrinkage 1e-4, plastic covariance).
+
+    The options of `Options`, apart from `norm` and `first_batch`, have an effect only with `tune`.
+
+    Args:
+        shrinkage: the shrinkage of the covariance towards I.
+        tune: True to train the representation on batch 1 first, with a linear head that is then
+            discarded.
+        base_init: True to begin with the OAS covariance of batch 1, as its authors do.
+        open_set: True to recognise strangers and calibrate the probabilities.
+    """
+
+    shrinkage: Annotated[float, Range(1e-12, 1)] = 1e-4
+    tune: bool = False
+    base_init: bool = False
+    open_set: bool = False
 
 
 SWITCHES = (

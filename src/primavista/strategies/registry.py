@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
-import inspect
 import re
-import warnings
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
-from torch import nn
-
+from primavista.backbones.spec import NETWORK_NAMES, OWN_NETWORKS
 from primavista.errors import InputError
-from primavista.networks.base import NETWORKS, OWN_NETWORKS, Backbone, device_of
-from primavista.references import is_reference, load_reference, must_be_registered, reference_to
+from primavista.storage.references import (
+    is_reference,
+    load_reference,
+    reference_to,
+)
 from primavista.storage.settings import OptionValue
-from primavista.strategies.base import Strategy
 from primavista.strategies.builtin import RENORM, STRATEGIES
 from primavista.strategies.info import OTHER_LOOKS, Look, StrategyInfo
-from primavista.strategies.option_types import UnknownOptionError
+
+if TYPE_CHECKING:
+    from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
-RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
-# Options of gradient descent that version 0.1 did not have, with the values that reproduce it.
-ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
-ADDED_TO_PRIMA: dict[str, OptionValue] = {"rule": "frames"}
 
 
-Code = Callable[..., nn.Module]  # a class of a strategy, or a function that returns a module
+Code = Callable[..., Any]  # a class of a strategy, or a function that returns a module
 Made = TypeVar("Made", bound=Code)
 _OWN: dict[str, Callable[..., Strategy]] = {}  # the strategies that were registered, by name
 _OWN_LOOKS: dict[str, Look] = {}
@@ -65,6 +62,7 @@ def register(what: str | Code, name: str | None = None) -> Code:
     Raises:
         InputError: if it is neither, if it cannot be imported, or if the name is taken.
 
+    >>> from primavista.strategies.base import Strategy
     >>> class Mine(Strategy):
     ...     info = StrategyInfo("my-own", "My own")
     >>> register(Mine) is Mine, strategy_info("my-own").title
@@ -86,7 +84,8 @@ def register(what: str | Code, name: str | None = None) -> Code:
 
 
 def _is_strategy(made: Code) -> TypeGuard[type[Strategy]]:
-    return isinstance(made, type) and issubclass(made, Strategy)
+    base = sys.modules.get("primavista.strategies.base")  # whoever has a subclass has loaded it
+    return base is not None and isinstance(made, type) and issubclass(made, base.Strategy)
 
 
 def _loaded(reference: str) -> Code:
@@ -128,7 +127,7 @@ def _check_name(name: str, made: Code) -> None:
         raise InputError(f"a name must have 1 to 60 letters, digits and . _ + * -; got {name!r}")
     taken = _OWN.get(name) or OWN_NETWORKS.get(name)
     other = taken is not None and reference_to(taken) != reference_to(made)
-    if name in STRATEGIES or name in NETWORKS or other:
+    if name in STRATEGIES or name in NETWORK_NAMES or other:
         owner = reference_to(taken) if taken is not None else "primavista"
         raise InputError(f"the name {name!r} is taken by {owner}: choose another one")
 
@@ -242,138 +241,6 @@ def load_strategy(info: StrategyInfo) -> Any:
     """
     module, _, attribute = info.where.partition(":")
     return getattr(importlib.import_module(module), attribute)
-
-
-def create(
-    name: str,
-    backbone: Backbone,
-    /,
-    *,
-    protocol: str | None = None,
-    seed: int = 0,
-    **overrides: OptionValue,
-) -> Strategy:
-    """Create a strategy with the paper's hyperparameters.
-
-    Args:
-        name: one of `names()`.
-        backbone: the network; the strategy works on a copy of it, on the same device.
-        protocol: take the limits of batch renormalisation from this column of Table 5.
-        seed: the seed of every random choice.
-        overrides: options of the strategy that replace its hyperparameters.
-
-    >>> from primavista.networks.base import build
-    >>> tiny = build("mobilenet_v1", "random", width=0.25, size=32)
-    >>> create("ar1*", tiny, protocol="nicv2-79", norm="bn").options.r_max
-    1.25
-    """
-    if protocol is not None and protocol not in RENORM:
-        choice = ", ".join(RENORM)
-        raise InputError(
-            f"there are no renormalisation limits for {protocol!r}: choose from {choice}"
-        )
-    overrides = current_names(overrides)
-    if name in STRATEGIES:
-        info = STRATEGIES[name]
-        make: Callable[..., Strategy] = load_strategy(info)
-        limits = renorm_limits(info, protocol) if protocol else {}
-        options = {**info.options, **limits, **overrides}
-    else:
-        make = _own_or_refused(name)
-        options = {**strategy_info(name).options, **overrides}
-    _check_options(name, make, options)
-    device = device_of(backbone)
-    if device.type == "cpu":
-        return make(backbone, seed=seed, **options)
-    # strategies are made on the CPU, so that their numbers do not depend on the device, then moved
-    return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
-
-
-def _own_or_refused(name: str) -> Callable[..., Strategy]:
-    make = own_strategy(name)
-    if make is not None:
-        return make
-    if is_reference(name):
-        raise InputError(must_be_registered(name))
-    raise InputError(
-        f"there is no strategy {name!r}: choose from {', '.join(names())}, or name one of your own "
-        "by package.module:Class"
-    )
-
-
-def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
-    """Return options under their present names.
-
-    Args:
-        options: options of a strategy, possibly under their names of version 0.1.
-        warn: True to warn about old names.
-
-    >>> current_names({"past": 0.99, "lr": 0.1}, warn=False)
-    {'moments_decay': 0.99, 'lr': 0.1}
-    """
-    found = {}
-    for name, value in options.items():
-        if name in RENAMED:
-            new = RENAMED[name]
-            if new in options:
-                raise InputError(f"{name} and {new} are the same option: give {new} alone")
-            if warn:
-                message = f"the option {name!r} is now called {new!r}"
-                warnings.warn(message, DeprecationWarning, stacklevel=3)
-        found[RENAMED.get(name, name)] = value
-    return found
-
-
-def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return the options in a saved file as the present version understands them.
-
-    Args:
-        strategy: the name of the strategy.
-        options: its options in the file. Options that version 0.1 did not have get the values with
-            which the strategy continues as before.
-
-    >>> options_of_file("naive", {"lr": 0.1})
-    {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
-    """
-    return {**_added_options(strategy), **current_names(options, warn=False)}
-
-
-def rules_of_version_0_1(
-    strategy: str, options: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
-    """Return the options by which a file of version 0.1 differs from the present rules.
-
-    Args:
-        strategy: the name of the strategy.
-        options: its options in the file.
-
-    Returns:
-        The options that the file lacks, with the values that reproduce version 0.1; empty for a
-        file of the present version or of a strategy of another package.
-
-    >>> rules_of_version_0_1("prima", {"balance": 1.0})
-    {'rule': 'frames'}
-    >>> rules_of_version_0_1("prima", {"balance": 1.0, "rule": "lessons"})
-    {}
-    """
-    added = _added_options(strategy) if strategy in STRATEGIES else {}
-    return {name: value for name, value in added.items() if name not in options}
-
-
-def _added_options(strategy: str) -> Mapping[str, OptionValue]:
-    """Return the options that version 0.1 did not have, with the values that reproduce it."""
-    if strategy == "prima":
-        return ADDED_TO_PRIMA
-    return ADDED if strategy_info(strategy).training_options else {}
-
-
-def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
-    """Reject unknown options; a constructor that takes any keyword checks them itself."""
-    _, *parameters = inspect.signature(make).parameters.values()
-    known = sorted(p.name for p in parameters if p.name != "seed")
-    strange = sorted(set(given) - set(known))
-    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        raise UnknownOptionError(strange, known, name)
 
 
 @cache

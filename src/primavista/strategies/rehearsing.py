@@ -9,16 +9,15 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, read_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
-from primavista.nn.freezing import Freeze
 from primavista.nn.memory import Memory
-from primavista.nn.renorm import Norm
+from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Options, Share
 
 Patterns = Annotated[int, Range(1, 2**20)]

@@ -11,12 +11,12 @@ from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind
 from primavista.networks.base import Backbone
 from primavista.nn.cwr_head import CWRHead
-from primavista.nn.freezing import Freeze, is_pointwise
+from primavista.nn.freezing import is_pointwise
 from primavista.nn.linear import LinearHead
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.sgd import Importance, generator
+from primavista.options import Freeze, make_options
 from primavista.strategies.base import Strategy
-from primavista.strategies.option_types import make_options
 from primavista.strategies.options import Options, check_compat
 
 

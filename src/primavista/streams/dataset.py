@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
 from primavista.notebook import html_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHOWN_BATCHES = 5  # in the HTML representation of a stream
 SHOWN_CLASSES = 6  # per batch
@@ -183,6 +184,8 @@ def patterns(
     Raises:
         InputError: If there are no sessions, or `every` is less than 1.
     """
+    import torch  # data sets without streams need none
+
     if not sessions:
         raise InputError(f"no sessions to take frames from in the data set '{data.name}'")
     if every < 1:
@@ -197,7 +200,7 @@ def patterns(
     def per_frame(values: list[int]) -> Tensor:
         return torch.from_numpy(np.repeat(np.array(values, np.int64), counts))
 
-    images = Selection(data.frames, torch.from_numpy(np.concatenate(indices)))
+    images = Selection(data.frames, np.concatenate(indices))
     labels = per_frame([s.label for s in sessions])
     return Patterns(images, labels, per_frame([s.number for s in sessions]))
 

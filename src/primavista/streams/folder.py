@@ -16,11 +16,10 @@ from random import Random
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from primavista.errors import FileError, InputError
+from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import (
     IMAGES,
@@ -34,14 +33,14 @@ from primavista.media.video import (
     subfolders,
 )
 from primavista.progress import Progress
+from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, Session
-from primavista.streams.rendered.written import (
+from primavista.streams.rendered.scene import (
     WrittenScene,
     read_scene,
     scene_classes,
     scene_name,
 )
-from primavista.streams.split import held_out
 from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
 MAX_FRAMES = 600  # per video
@@ -89,14 +88,14 @@ class FolderFrames:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        asked = torch.arange(len(self))[indices.cpu()].numpy()
+    def __getitem__(self, indices: Any) -> Any:
+        asked = chosen_rows(indices, len(self))
         session = np.searchsorted(self.starts, asked, "right") - 1
         pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
         for i in np.unique(session).tolist():
             here = np.flatnonzero(session == i)
             pictures[here] = self._read(self.sessions[i], asked[here] - self.starts[i])
-        return torch.from_numpy(pictures)
+        return like_indices(pictures, indices)
 
     def _read(self, files: SessionFiles, positions: NDArray[Any]) -> ImageArray:
         if files.array is None:

@@ -26,7 +26,7 @@ from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_ima
 from primavista.streams.protocols import Parameter, parse_protocol
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.written import read_scene
+from primavista.streams.rendered.scene import read_scene
 from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels

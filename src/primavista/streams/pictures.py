@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.media.frames import Frames, crop_and_resize
+from primavista.media.frames import Frames, crop_and_resize, frames_at
 from primavista.streams.dataset import DataSet, Session, Stream
 
 if TYPE_CHECKING:
@@ -333,4 +332,4 @@ def _paste(
 
 
 def _tile(frames: Frames, index: int, tile: int) -> Image.Image:
-    return Image.fromarray(crop_and_resize(frames[torch.tensor([index])][0], tile))
+    return Image.fromarray(crop_and_resize(frames_at(frames, np.array([index]))[0], tile))

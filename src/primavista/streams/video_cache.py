@@ -133,7 +133,7 @@ def _save(target: Path, clip: Clip) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
-        frames = np.ascontiguousarray(clip.frames.numpy())
+        frames = np.ascontiguousarray(clip.frames)
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
             header, np.lib.format.header_data_from_array_1_0(frames)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
 from primavista.media.frames import Selection
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
+from primavista.streams.conventions import category_names, held_out, object_names
 from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
 from primavista.streams.core50.orders import read_list
 from primavista.streams.dataset import (
@@ -32,10 +32,8 @@ from primavista.streams.dataset import (
     SessionRows,
     TestFrames,
 )
-from primavista.streams.names import category_names, object_names
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.written import WrittenScene, read_scene, scene_name
-from primavista.streams.split import held_out
+from primavista.streams.rendered.scene import WrittenScene, read_scene, scene_name
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
@@ -94,7 +92,7 @@ class CORe50(DataSet):
             spans.sort(key=lambda span: (span.key[1], span.key[0]))
         train, tested = _to_sessions(spans, structure, labels)
         classes, categories = structure.classes(files.sessions, labels)
-        rows = torch.from_numpy(np.concatenate([span.rows for span in spans]))
+        rows = np.concatenate([span.rows for span in spans])
         super().__init__(
             name=scene_name(written.scene) if written else _name(files.sessions),
             frames=Selection(files.frames, rows),

@@ -6,15 +6,13 @@ import shutil
 import struct
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import crop_and_resize
-from primavista.media.images import ImageArray
+from primavista.media.arrays import chosen_rows, like_indices
+from primavista.media.images import ImageArray, centre_square
 from primavista.storage import disk
 from primavista.storage.disk import replacing
 from primavista.streams.pickles import read_pickle
@@ -37,11 +35,12 @@ class MappedFrames:
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        chunk = self.array[indices.cpu().numpy()]
-        if self.size is None or chunk.shape[1:3] == (self.size, self.size):
-            return torch.from_numpy(np.ascontiguousarray(chunk))
-        return torch.stack([torch.from_numpy(crop_and_resize(image, self.size)) for image in chunk])
+    def __getitem__(self, indices: Any) -> Any:
+        chunk = self.array[chosen_rows(indices, len(self))]
+        if self.size is not None and chunk.shape[1:3] != (self.size, self.size):
+            resized = [centre_square(image, self.size) for image in chunk]
+            chunk = np.stack(resized) if resized else chunk[:, : self.size, : self.size]
+        return like_indices(np.ascontiguousarray(chunk), indices)
 
 
 def open_image_array(folder: Path, size: int | None) -> tuple[MappedFrames, list[str]]:
@@ -58,8 +57,6 @@ def open_image_array(folder: Path, size: int | None) -> tuple[MappedFrames, list
         FileError: If a file is damaged, or the two do not fit together.
     """
     names = read_pickle(folder / "paths.pkl")
-    if isinstance(names, np.ndarray):
-        names = names.tolist()
     if not isinstance(names, list):
         raise FileError(
             f"{folder / 'paths.pkl'} holds a {type(names).__name__} instead of a list of names: "

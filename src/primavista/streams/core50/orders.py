@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,10 @@ def official_order(
             )
     table, names = folder / "LUP.pkl", folder / "paths.pkl"
     if table.is_file() and names.is_file():
-        runs = _look_up(table).get(protocol.replace("-", "_"))
-        if runs is not None:
+        batches = read_pickle(table, protocol.replace("-", "_"), run)
+        if batches is not None:
             return _check_order(
-                _from_table(runs, names, run, table, sessions), protocol, table, sessions
+                _from_table(batches, names, table, sessions), protocol, table, sessions
             )
     orders = folder / JSON_ORDERS
     if orders.is_file() and protocol.startswith("nicv2-"):
@@ -227,19 +227,12 @@ def _not_on_disk(where: Path, key: SessionKey) -> FileError:
     )
 
 
-def _look_up(table: Path) -> dict[str, Any]:
-    runs = read_pickle(table)
-    if not isinstance(runs, dict):
-        raise FileError(f"{table} is not a look-up table of protocols: download LUP.pkl again")
-    return runs
-
-
-def _from_table(runs: Any, names_file: Path, run: int, table: Path, sessions: Sessions) -> Order:
+def _from_table(batches: Any, names_file: Path, table: Path, sessions: Sessions) -> Order:
     names = read_pickle(names_file)
     try:
-        batches: Sequence[Any] = runs[run][:-1]  # the last entry is the test set
         return [
-            _whole((parse_name(names[int(i)]) for i in batch), sessions, table) for batch in batches
+            _whole((parse_name(names[int(i)]) for i in batch), sessions, table)
+            for batch in batches[:-1]  # the last entry is the test set
         ]
     except FileError:
         raise

@@ -1,6 +1,6 @@
 """CIFAR-100 (Krizhevsky 2009) from its official files: 100 classes of 500 + 100 small pictures.
 
-data = cifar100("~/data/cifar-100-python.tar.gz", size=128)
+data = cifar100("~/data/cifar-100-binary.tar.gz", size=128)
 batches = stream(data, "class-incremental", first=50, classes_per_batch=10)
 """
 
@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +19,16 @@ from primavista.errors import FileError, InputError, file_errors
 from primavista.media.images import ImageArray
 from primavista.streams.core50.image_array import MappedFrames
 from primavista.streams.dataset import DataSet, Labels, Session
-from primavista.streams.pickles import MAX_BYTES, loads, read_pickle
 
-ARCHIVE = "cifar-100-python.tar.gz"
-FOLDER = "cifar-100-python"
-FILES = ("train", "test", "meta")
+ARCHIVE = "cifar-100-binary.tar.gz"
+FOLDER = "cifar-100-binary"
+FINE, COARSE = "fine_label_names.txt", "coarse_label_names.txt"
+FILES = ("train.bin", "test.bin", FINE, COARSE)
 SIDE = 32  # pixels
+RECORD = 2 + 3 * SIDE**2  # bytes of a picture: superclass, class, then red, green and blue values
 WHERE = f"Download {ARCHIVE} from https://www.cs.toronto.edu/~kriz/cifar.html again"
-MAX_MEMBERS = 100  # the most files in the archive; the official one has seven
+MAX_BYTES = 256 * 2**20  # of a file; the training pictures have 153,700,000
+MAX_MEMBERS = 100  # the most files in the archive
 
 
 def is_cifar100(path: str | Path) -> bool:
@@ -45,14 +46,13 @@ def cifar100(
 ) -> DataSet:
     """Open CIFAR-100 from its official files; nothing in them is executed or unpacked to disk.
 
-    All pictures are kept in memory, 184 MB (770 MB for a moment while they are read), and resized
-    on demand. The training pictures of a class form one session, or several of equal size for
-    protocols such as NICv2, in the order of the file. The official test pictures of a class are its
-    test session.
+    All pictures are kept in memory, 184 MB, and resized on demand. The training pictures of a class
+    form one session, or several of equal size for protocols such as NICv2, in the order of the
+    file. The official test pictures of a class are its test session.
 
     Args:
-        path: `cifar-100-python.tar.gz`, the folder `cifar-100-python` that it unpacks to (with the
-            files `train`, `test` and `meta`), or a folder that holds either.
+        path: `cifar-100-binary.tar.gz` (the "binary version"), the folder `cifar-100-binary` that
+            it unpacks to, or a folder that holds either.
         labels: "object" for the 100 classes, "category" for the 20 superclasses. With superclasses,
             the five classes of each are its sessions, so `domain-incremental` has one class of
             every superclass per batch.
@@ -70,9 +70,8 @@ def cifar100(
         raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
     place = Path(path).expanduser()
     read = _read_archive(place) if _is_archive(place) else _read_folder(place)
-    names = _names(read["meta"], "fine_label_names", place)
-    groups = _names(read["meta"], "coarse_label_names", place)
-    parts = [_part(read[name], name, place, len(names), len(groups)) for name in ("train", "test")]
+    names, groups = (_names(read[name], name, place) for name in (FINE, COARSE))
+    parts = [_part(read[name], name, place, len(names), len(groups)) for name in FILES[:2]]
     category = _categories(parts, len(names), place)
     fewest = min(np.bincount(parts[0].fine, minlength=len(names)).tolist())
     if not fewest:
@@ -117,22 +116,29 @@ def _folder(place: Path) -> Path | None:
     return place / ARCHIVE if _is_archive(place / ARCHIVE) else None
 
 
-def _read_folder(place: Path) -> dict[str, Any]:
+def _read_folder(place: Path) -> dict[str, bytes]:
     found = _folder(place)
     if found is None:
         raise FileError(
             f"{place} does not hold CIFAR-100: it should hold {ARCHIVE}, or the files "
             f"{', '.join(FILES)} that it unpacks to. Get it from "
-            "https://www.cs.toronto.edu/~kriz/cifar.html (CIFAR-100 python version)"
+            "https://www.cs.toronto.edu/~kriz/cifar.html (CIFAR-100 binary version)"
         )
     if _is_archive(found):
         return _read_archive(found)
-    return {name: read_pickle(found / name) for name in FILES}
+    return {name: _read_file(found / name) for name in FILES}
 
 
-def _read_archive(archive: Path) -> dict[str, Any]:
-    """Read the three files out of the archive without unpacking it to disk."""
-    found: dict[str, Any] = {}
+def _read_file(path: Path) -> bytes:
+    with file_errors("read", path):
+        if path.stat().st_size > MAX_BYTES:
+            raise FileError(f"refused to read {path}: it is larger than CIFAR-100 is. {WHERE}")
+        return path.read_bytes()
+
+
+def _read_archive(archive: Path) -> dict[str, bytes]:
+    """Read the files out of the archive without unpacking it to disk."""
+    found: dict[str, bytes] = {}
     try:
         with file_errors("read", archive), tarfile.open(archive, "r|gz") as source:
             for count, member in enumerate(source):
@@ -152,55 +158,40 @@ def _read_archive(archive: Path) -> dict[str, Any]:
     return found
 
 
-def _read_member(source: tarfile.TarFile, member: tarfile.TarInfo, archive: Path) -> Any:
-    where = f"{member.name} in {archive}"
+def _read_member(source: tarfile.TarFile, member: tarfile.TarInfo, archive: Path) -> bytes:
     if not member.isreg():
-        raise FileError(f"refused to read {where}: it is a link or a device. {WHERE}")
+        raise FileError(
+            f"refused to read {member.name} in {archive}: it is a link or a device. {WHERE}"
+        )
     file = source.extractfile(member)
     data = file.read() if file else b""
     if len(data) < member.size:
         raise FileError(f"{archive} was cut off in {member.name}. {WHERE}")
-    return loads(data, where)
+    return data
 
 
-def _value(table: Any, key: str, place: Path) -> Any:
-    """Return an entry of a file; a key written by Python 2 may be read as bytes."""
-    found = table if isinstance(table, dict) else {}
-    value = found.get(key, found.get(key.encode()))
-    if value is None:
-        raise FileError(f"{place} is not CIFAR-100: a file has no '{key}'. {WHERE}")
-    return value
-
-
-def _names(meta: Any, key: str, place: Path) -> list[str]:
-    given = _value(meta, key, place)
-    listed = given if isinstance(given, list) else []
-    names = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise FileError(f"{place} is not CIFAR-100: '{key}' is not a list of names. {WHERE}")
+def _names(text: bytes, name: str, place: Path) -> list[str]:
+    names = text.decode("latin-1").split()
+    if not names:
+        raise FileError(f"{name} in {place} holds no names. {WHERE}")
     return names
 
 
-def _part(table: Any, name: str, place: Path, classes: int, groups: int) -> _Part:
-    data = _value(table, "data", place)
-    is_pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
-    if not is_pixels or data.shape[1] != 3 * SIDE * SIDE or not len(data):
+def _part(data: bytes, name: str, place: Path, classes: int, groups: int) -> _Part:
+    if len(data) % RECORD or not data:
         raise FileError(
-            f"'data' of {name} in {place} is not N x 3072 uint8, as CIFAR-100 has it. {WHERE}"
+            f"{name} in {place} is damaged: it has {len(data):,} bytes, and {RECORD} per picture. "
+            f"{WHERE}"
         )
-    pixels = data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    fine = _labels(table, "fine_labels", len(data), classes, place)
-    return _Part(pixels, fine, _labels(table, "coarse_labels", len(data), groups, place))
-
-
-def _labels(table: Any, key: str, count: int, classes: int, place: Path) -> NDArray[np.int64]:
-    given = _value(table, key, place)
-    is_list = isinstance(given, list) and len(given) == count
-    if not is_list or not all(type(v) is int and 0 <= v < classes for v in given):
+    records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
+    coarse, fine = records[:, 0].astype(np.int64), records[:, 1].astype(np.int64)
+    if fine.max() >= classes or coarse.max() >= groups:
         raise FileError(
-            f"'{key}' in {place} should have {count} labels from 0 to {classes - 1}. {WHERE}"
+            f"{name} in {place} should have labels from 0 to {classes - 1}, and superclasses from "
+            f"0 to {groups - 1}. {WHERE}"
         )
-    return np.array(given, np.int64)
+    pixels = records[:, 2:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return _Part(pixels, fine, coarse)
 
 
 def _categories(parts: Sequence[_Part], classes: int, place: Path) -> list[int]:

@@ -11,26 +11,27 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, as_numpy
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import replacing, write_atomically
+from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.written import (
+from primavista.streams.rendered.scene import (
     FORMATS,
     SCENE,
     WrittenScene,
     scene_classes,
     scene_name,
 )
-from primavista.streams.split import held_out
 
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
@@ -106,7 +107,7 @@ class RenderedFrames:
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         # Negative indices, masks and slices work as with any tensor.
-        asked = torch.arange(len(self))[indices.cpu()]
+        asked = torch.from_numpy(np.arange(len(self))[as_numpy(indices)])
         sessions = asked // self.scene.frames
         shape = (len(asked), self.scene.size, self.scene.size, 3)
         pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)

@@ -156,7 +156,11 @@ def make_index(data: DataSet) -> StoreIndex:
     count = len(data.frames)
     if not count or not (data.train or data.test):
         raise FileError(f"the data set {data.name} has no frames to pack")
-    some = data.frames[torch.tensor(sorted({0, count // 2, count - 1}))].cpu().contiguous()
+    some = (
+        torch.as_tensor(data.frames[np.array(sorted({0, count // 2, count - 1}))])
+        .cpu()
+        .contiguous()
+    )
     height, width = some.shape[1:3]
     return StoreIndex(
         name=data.name,

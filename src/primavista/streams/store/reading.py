@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_error
+from primavista.media.frames import as_numpy
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
@@ -54,9 +55,7 @@ class PackedFrames:
         return self.index.count
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        chosen = indices.detach().cpu().numpy()
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
+        chosen = np.arange(len(self))[as_numpy(indices)]
         array = self.array
         self._prefetch(chosen)
         return torch.from_numpy(array[chosen])

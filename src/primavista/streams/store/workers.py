@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames
 from primavista.errors import InputError, PrimavistaError
 from primavista.media import decode
-from primavista.media.frames import Frames, read_frames
+from primavista.media.frames import Frames
 from primavista.storage import disk
 from primavista.streams.store.index import FRAMES, StoreIndex
 

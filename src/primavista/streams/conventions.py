@@ -1,5 +1,4 @@
-"""The names of CORe50's objects, "plug adapter 1" to "remote control 5"; rendered ones share
-them."""
+"""Names of objects and the default test sessions, which all data sets with sessions share."""
 
 from __future__ import annotations
 
@@ -43,3 +42,19 @@ def object_names(objects: int, each: int) -> tuple[str, ...]:
     """
     names = category_names(-(-objects // each))
     return tuple(f"{names[i // each]} {i % each + 1}" for i in range(objects))
+
+
+def held_out(count: int) -> tuple[int, ...]:
+    """Return the numbers, from 1, of the test sessions among `count`.
+
+    They are CORe50's 3, 7 and 10 of 11; otherwise 3, 7, 11 and so on; 2 of 2, and none of 1.
+
+    Args:
+        count: The number of sessions.
+
+    >>> held_out(11), held_out(8), held_out(2)
+    ((3, 7, 10), (3, 7), (2,))
+    """
+    if count == 11:
+        return 3, 7, 10
+    return (2,) if count == 2 else tuple(range(3, count + 1, 4))

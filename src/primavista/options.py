@@ -13,6 +13,12 @@ from primavista.errors import InputError
 
 Made = TypeVar("Made")
 
+# The values of the options of gradient strategies.
+Norm = Literal["bn", "brn"]
+Moments = Literal["batch_1", "pretrained"]
+Freeze = Literal["none", "depthwise", "pointwise", "all"]
+Unseen = Literal["negatives", "reset"]
+
 
 @dataclass(frozen=True)
 class Range:

@@ -1,4 +1,4 @@
-"""Scenes that were written to a folder, in which `scene.json` describes the contents."""
+"""Scenes: what is rendered, and its description in a folder that holds its pictures or videos."""
 
 from __future__ import annotations
 
@@ -8,12 +8,68 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from primavista.errors import FileError
-from primavista.streams.names import object_names
-from primavista.streams.rendered.renderer import Scene
+from primavista.errors import FileError, InputError
+from primavista.streams.conventions import object_names
 
 SCENE = "scene.json"
 FORMATS = ("png", "jpg", "mp4")
+# The smallest and the largest value of each number of a scene.
+BOUNDS = {
+    "categories": (1, 1000),
+    "objects": (1, 1000),
+    "sessions": (1, 1000),
+    "frames": (1, 100_000),
+    "size": (8, 2048),
+    "seed": (-(2**63), 2**63 - 1),
+}
+MAX_OBJECTS = 9999  # CORe50's file names have four digits for them
+MAX_FRAMES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The description of a data set to render; equal scenes give equal pixels.
+
+    Args:
+        categories: The number of categories. Beyond ten, the families repeat with other hues.
+        objects: The number of objects per category.
+        sessions: The number of sessions per object.
+        frames: The number of frames per session.
+        size: The side of the frames in pixels.
+        seed: Another seed gives other objects and backgrounds.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    categories: int = 10
+    objects: int = 5
+    sessions: int = 11
+    frames: int = 60
+    size: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InputError(f"Scene.{name} must be an integer, got {value!r}")
+            if value < low:
+                raise InputError(f"Scene.{name} must be at least {low}, got {value}")
+            if value > high:
+                raise InputError(f"Scene.{name} must be at most {high:,}, got {value:,}")
+        objects = self.categories * self.objects
+        if objects > MAX_OBJECTS:
+            raise InputError(
+                f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), "
+                f"got {objects:,}"
+            )
+        total = objects * self.sessions * self.frames
+        if total > MAX_FRAMES:
+            raise InputError(
+                f"a Scene has at most {MAX_FRAMES:,} frames "
+                f"(categories x objects x sessions x frames), got {total:,}"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,384 @@
+"""A head on the features of a network that does not train: all that the floor learns with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self, TypeGuard
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from primavista.backbones.base import FixedRepresentation
+from primavista.backbones.places import Floats, WindowReader
+from primavista.backbones.reference import generic_frames
+from primavista.backbones.spec import NETWORK_NAMES
+from primavista.errors import InputError
+from primavista.heads.base import (
+    Array,
+    ClassArrays,
+    Head,
+    float64,
+    own_arrays,
+    to_numpy,
+)
+from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training
+from primavista.heads.lda import LDAHead, LDAOptions
+from primavista.heads.ncm import NCMHead
+from primavista.heads.open_set import KNOWN_THRESHOLD, LESSON_THRESHOLD
+from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.ridge import RidgeHead, RidgeOptions
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.learner.prediction import CONFIDENCE_THRESHOLD
+from primavista.learner.strategy import (
+    BACKBONE,
+    Arrays,
+    Learned,
+    Settings,
+    TaughtStrategy,
+    check_ids,
+)
+from primavista.learner.verdict import Verdict
+from primavista.media.frames import FrameArray, Frames
+from primavista.options import make_options
+from primavista.progress import Progress
+from primavista.storage.learner_file import exact_halves
+from primavista.storage.settings import OptionValue
+from primavista.strategies.options import CWROptions, DSLDAOptions
+from primavista.strategies.registry import strategy_info
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a strategy that has none."""
+
+
+def _prima(options: NoOptions, network: FixedRepresentation, seed: int) -> Head:
+    lessons = LessonStatistics.empty(network.dim, blocks=network.sizes)
+    return LessonHead(lessons, LessonSample.empty(network.sizes), network.priors)
+
+
+def _ncm(options: NoOptions, network: FixedRepresentation, seed: int) -> Head:
+    return NCMHead(SufficientStatistics.empty(network.dim, gram=False))
+
+
+def _lda(options: LDAOptions, network: FixedRepresentation, seed: int) -> Head:
+    return LDAHead(SufficientStatistics.empty(network.dim), options.shrinkage)
+
+
+def _ridge(options: RidgeOptions, network: FixedRepresentation, seed: int) -> Head:
+    statistics = SufficientStatistics.empty(options.expand or network.dim)
+    return RidgeHead(statistics, seed=seed, **asdict(options))
+
+
+def _dslda(options: DSLDAOptions, network: FixedRepresentation, seed: int) -> Head:
+    statistics = StreamingStatistics.empty(network.dim)
+    return DSLDAHead(statistics, options.shrinkage, options.base_init, options.open_set)
+
+
+def _cwr(options: CWROptions, network: FixedRepresentation, seed: int) -> Head:
+    training = Training(
+        lr=options.lr if options.lr_head is None else options.lr_head,
+        epochs=options.epochs,
+        minibatch=options.minibatch,
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+        seed=seed,
+    )
+    cw = np.zeros((options.capacity, network.dim), np.float32)
+    weights = ConsolidatedWeights({"cw": cw, "past": np.zeros(options.capacity, np.float32)})
+    seen = SufficientStatistics.empty(network.dim, gram=False) if options.open_set else None
+    head = options.head
+    assert head != "linear"
+    return FrozenCWRHead(weights, training, head, options.wpast, seen)
+
+
+# The options of each strategy that learns from features alone, and what makes its head.
+MAKERS: dict[str, tuple[type, Callable[[Any, FixedRepresentation, int], Head]]] = {
+    "prima": (NoOptions, _prima),
+    "lda": (LDAOptions, _lda),
+    "ridge": (RidgeOptions, _ridge),
+    "ncm": (NoOptions, _ncm),
+    "dslda": (DSLDAOptions, _dslda),
+    "cwr*": (CWROptions, _cwr),
+    "cwr+": (CWROptions, _cwr),
+}
+MERGEABLE = ("prima", "ridge", "lda", "ncm")
+
+
+def learns_from_features(name: str, options: Mapping[str, OptionValue]) -> bool:
+    """Return True if a strategy with these options never trains its network.
+
+    CWR trains it in the paper's batch 1, DSLDA with `tune`, and the release's rules need torch.
+    """
+    trains = options.get("tune") or options.get("compat") is not None
+    if name in ("cwr*", "cwr+"):
+        trains = trains or options.get("first_batch", True) or options.get("head") == "linear"
+    return name in MAKERS and not trains
+
+
+def complete_options(name: str, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return all options of a strategy of `MAKERS`; `InputError` if one is unknown or invalid."""
+    kind, _ = MAKERS[name]
+    return asdict(make_options(kind, None, {**strategy_info(name).options, **given}))
+
+
+class HeadStrategy(TaughtStrategy):
+    """Joins a head to a fixed representation; the head's arrays are where the features are.
+
+    Args:
+        settings: The name of a strategy of `MAKERS`, all of its options, the backbone and the seed.
+        network: Computes the features.
+    """
+
+    def __init__(self, settings: Settings, network: FixedRepresentation) -> None:
+        self.settings = settings
+        self.network = network
+        self.engine, self.device = network.engine, network.device
+        kind, make = MAKERS[settings.strategy]
+        self.options: Any = make_options(kind, None, dict(settings.options))
+        self.head = make(self.options, network, settings.seed)
+        self._classes: list[int] = []
+        self._batches = 0
+        self._move(self.head)
+
+    def _move(self, head: Head) -> None:
+        """Put the arrays of a head into the library and onto the device of the features."""
+        for group in head.groups.values():
+            for name, array in list(group.arrays.items()):
+                on_cpu = name in group.ON_CPU
+                group.arrays[name] = self.network.to_library(array, on_cpu=on_cpu)
+
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        """The default threshold of a learner."""
+        if isinstance(self.head, LessonHead):
+            return LESSON_THRESHOLD
+        tells = isinstance(self.head, AnalyticHead) or getattr(self.options, "open_set", False)
+        return KNOWN_THRESHOLD if tells else CONFIDENCE_THRESHOLD
+
+    @property
+    def classes(self) -> list[int]:
+        """The class ids, in the order of the columns of the scores."""
+        return list(self._classes)
+
+    @property
+    def features_from(self) -> object:
+        """The representation, which does not change."""
+        return self.network
+
+    @property
+    def groups(self) -> Mapping[str, ClassArrays]:
+        """The groups of arrays of the head by name."""
+        return self.head.groups
+
+    def draft(self) -> Self:
+        """Return a copy that can learn on its own; the representation is shared."""
+        made = copy.copy(self)
+        made.head = copy.deepcopy(self.head)
+        made._classes = list(self._classes)
+        return made
+
+    def untaught(self) -> Self:
+        """Return an equal strategy that has learned nothing; it shares the representation."""
+        made = type(self)(self.settings, self.network)
+        if isinstance(made.head, LessonHead) and isinstance(self.head, LessonHead):
+            made.head.take_reference(self.head)
+        return made
+
+    def with_one_epoch(self) -> Self:
+        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
+        made = self.draft()
+        if isinstance(made.head, FrozenCWRHead):
+            made.head.training = replace(made.head.training, epochs=1)
+        return made
+
+    def features(self, frames: Frames, progress: Progress | None = None) -> Array:
+        """Compute the features of frames; `InputError` if one is not finite."""
+        return self.network.features(frames, progress)
+
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
+        """Learn one lesson from its frames, with one class id per frame."""
+        return self.learn_features(self.features(frames, progress), ids)
+
+    def learn_features(self, z: Array, ids: Sequence[int]) -> Learned:
+        """Learn one lesson from the result of `features`, with one class id per frame."""
+        if isinstance(self.head, LessonHead) and not self.head.has_reference:
+            self._set_reference(self.head)
+        self._expand(ids)
+        columns = np.asarray([self._classes.index(i) for i in ids], np.int64)
+        where = self.network.to_library(columns, on_cpu=self.head.COLUMNS_ON_CPU)
+        first = 1 if getattr(self.options, "first_batch", True) else 2
+        losses = self.head.learn(z, where, self._batches + first)
+        self._batches += 1
+        return Learned(losses)
+
+    def _expand(self, ids: Sequence[int]) -> None:
+        """Give each new class id a column, in the order of the ids."""
+        self._classes += sorted(set(ids) - set(self._classes))
+        self.head.expand(len(self._classes))
+
+    def _set_reference(self, head: LessonHead) -> None:
+        """Set the reference of familiarity: the shipped one, or else computed from 48 frames."""
+        found = self.network.reference()
+        if found is None:
+            head.set_reference(self.network.features(generic_frames(self.settings.spec.size)))
+        else:
+            head.sample.restore_reference(*map(self.network.to_library, found))
+
+    def judge(self, frames: Frames) -> Verdict:
+        """Compute the scores and the familiarity of frames."""
+        return self.judge_features(self.features(frames))
+
+    def judge_features(self, z: Array) -> Verdict:
+        """Compute the scores and the familiarity from the result of `features`."""
+        classes = len(self._classes)
+        scores = self.head.scores(z, classes)
+        familiar = self.head.familiarity(classes) if classes else None
+        if familiar is None:
+            return Verdict(to_numpy(scores), 1.0, None)
+        best = array_namespace(scores).argmax(scores, axis=1)
+        found = familiar(float64(self.head.features(z)), best)
+        return Verdict(to_numpy(scores), familiar.temperature, to_numpy(found))
+
+    def judge_windows(self, z: Floats) -> Verdict:
+        """Compute the same in float32 if the head is linear.
+
+        A frame has hundreds of windows, and the precision of float64 does not change which of them
+        is the best.
+        """
+        head, x = self.head, self.network.to_library(z)
+        if not isinstance(head, AnalyticHead):
+            return self.judge_features(x)
+        xp = array_namespace(x)
+        x = xp.astype(head.features(x), xp.float32)
+        w, b = head.solution(len(self._classes))
+        w, b = xp.astype(w, xp.float32), xp.astype(b, xp.float32)
+        scores = (w @ x.T).T + b  # ten times as fast as x w^T for few classes
+        familiar = head.familiarity(len(self._classes))
+        found = familiar.single()(x, xp.argmax(scores, axis=1))
+        return Verdict(to_numpy(scores), familiar.temperature, to_numpy(found))
+
+    def window_reader(self) -> WindowReader:
+        """Return what is read of a window; `InputError` if the network has no maps."""
+        return self.network.window_reader()
+
+    def maps(self, picture: FrameArray) -> Sequence[Floats]:
+        """Compute the maps of one picture, C x h x w each."""
+        return self.network.maps(picture)
+
+    def forget(self, i: int) -> None:
+        """Forget a class that is known."""
+        self.head.forget(self._classes.index(i))
+        self._classes.remove(i)
+
+    def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
+        """Become the strategy that would have learned the lessons of both."""
+        if not self._is_mergeable_with(other):
+            raise InputError(
+                f"{self.settings.strategy} depends on the order of its batches, so it cannot be "
+                f"merged; those that can are {', '.join(MERGEABLE)}"
+            )
+        _check_equal_settings(self, other)
+        assert isinstance(self.head, AnalyticHead)
+        assert isinstance(other.head, AnalyticHead)
+        ours = [ids[i] for i in other._classes]
+        if len(set(ours)) < len(ours):
+            raise InputError(f"two classes of the other would become one: {dict(ids)}")
+        self._expand(ours)
+        columns = np.asarray([self._classes.index(i) for i in ours], np.int64)
+        self.head.merge(other.head, self.network.to_library(columns))
+        self._batches += other._batches
+
+    def _is_mergeable_with(self, other: TaughtStrategy) -> TypeGuard[HeadStrategy]:
+        both = self.settings.strategy, other.settings.strategy
+        return isinstance(other, HeadStrategy) and all(name in MERGEABLE for name in both)
+
+    def arrays(self, *, network: bool = True) -> Arrays:
+        """Return the arrays of the state as they go into a file."""
+        found: Arrays = {
+            "classes": np.asarray(self._classes, np.int64),
+            "batches": np.asarray(self._batches, np.int64),
+        }
+        for name, group in self.head.groups.items():
+            own = {key: to_numpy(array) for key, array in group.arrays.items()}
+            found |= {f"{name}.{key}": array for key, array in group.to_file(own).items()}
+        if network:
+            weights = {BACKBONE + name: x for name, x in self.network.weights().items()}
+            found |= exact_halves(weights)
+        return found
+
+    def restore(self, arrays: Mapping[str, Any], frames: Mapping[int, int]) -> None:
+        """Take over the arrays of an untrusted file; see `TaughtStrategy.restore`."""
+        numbers = {k: np.array(x) for k, x in arrays.items() if not k.startswith(BACKBONE)}
+        self._classes = _integers(numbers, "classes", 1).tolist()
+        self._batches = int(_integers(numbers, "batches", 0))
+        check_ids(self._classes, frames)
+        for group, saved, prefix in own_arrays(self.head.groups, numbers):
+            found = group.from_file(prefix, saved)
+            if set(found) != set(group.arrays):
+                odd = ", ".join(sorted(set(found) ^ set(group.arrays)))
+                raise InputError(f"{prefix[:-1]} lacks or has besides: {odd}")
+            for name, array in found.items():
+                expected = to_numpy(group.arrays[name]).dtype
+                if array.dtype != expected:
+                    raise InputError(f"{prefix}{name} is {array.dtype}, expected {expected}")
+                group.arrays[name] = array
+            if group.rows < len(self._classes):
+                rows = f"{group.rows} rows for {len(self._classes)} classes"
+                raise InputError(f"{prefix[:-1]} has {rows}")
+        if numbers:
+            raise InputError(f"there is no place for {', '.join(sorted(numbers))}")
+        taught = {column: frames[i] for column, i in enumerate(self._classes) if i in frames}
+        self.head.check(len(self._classes), list(taught))
+        for name, group in self.head.groups.items():
+            group.check_frames(f"{name}.", taught)
+        self.head.derived.clear()
+        self._move(self.head)
+
+    def own_module(self) -> Any:
+        """Return the network if it is a module of the user's own."""
+        is_own = self.settings.spec.name not in NETWORK_NAMES
+        return getattr(self.network, "backbone", None) if is_own else None
+
+    def free_cache(self) -> None:
+        """Free what was computed from the state; it is computed again when it is needed."""
+        self.head.derived.clear()
+
+    def graphs(self) -> Arrays:
+        """Return the arrays of the graph that the network came with in a file, if it did."""
+        return self.network.graph_arrays()
+
+
+def _integers(arrays: Arrays, name: str, ndim: int) -> np.ndarray[Any, Any]:
+    """Take an array of int64 out of the arrays of a file."""
+    array = arrays.pop(name, None)
+    if array is None or array.dtype != np.int64 or array.ndim != ndim:
+        raise InputError(f"{name} is missing or not int64 with {ndim} dimensions")
+    return array
+
+
+def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
+    """Reject strategies whose statistics cannot be added; the message names the difference."""
+    for what, ours, theirs in (
+        ("options", _facts(one.settings), _facts(other.settings)),
+        ("backbones", asdict(one.settings.spec), asdict(other.settings.spec)),
+        ("engines", {"engine": one.engine}, {"engine": other.engine}),
+    ):
+        differ = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        if differ:
+            told = ", ".join(f"{n} {ours.get(n)} here, {theirs.get(n)} there" for n in differ)
+            raise InputError(f"their {what} differ: {told}. Merge learners with equal settings")
+    theirs_by_name = other.network.weights()
+    for name, array in one.network.weights().items():
+        if name not in theirs_by_name or not np.array_equal(array, theirs_by_name[name]):
+            raise InputError(
+                f"their backbones have different weights ({name}), so their statistics "
+                "cannot be added"
+            )
+
+
+def _facts(settings: Settings) -> dict[str, OptionValue]:
+    return {"strategy": settings.strategy, **settings.options, "seed": settings.seed}

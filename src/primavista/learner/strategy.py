@@ -1,0 +1,175 @@
+"""What a learner asks of its strategy: one contract, with torch and without."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from primavista.backbones.places import Floats, WindowReader
+from primavista.backbones.spec import Spec
+from primavista.errors import InputError
+from primavista.heads.base import ClassArrays
+from primavista.learner.verdict import Verdict
+from primavista.media.frames import FrameArray, Frames
+from primavista.progress import Progress
+from primavista.storage.settings import OptionValue
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+BACKBONE = "backbone."  # prefix of the arrays of the network in files
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that a learner keeps for life.
+
+    Args:
+        strategy: The name of the strategy.
+        options: All of its options.
+        spec: What is needed to build the backbone again, except its weights.
+        seed: The seed of every random choice.
+    """
+
+    strategy: str
+    options: dict[str, OptionValue]
+    spec: Spec
+    seed: int
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The outcome of learning: the mean loss of each epoch, and the bytes of all stored frames."""
+
+    losses: tuple[float, ...] = ()
+    stored_bytes: int = 0
+
+
+class TaughtStrategy(ABC):
+    """A strategy as a learner uses it: frames and class ids in, scores and familiarity out.
+
+    Args:
+        settings: Its name, options, backbone and seed.
+    """
+
+    settings: Settings
+    threshold: float  # the default threshold of a learner
+    engine: str  # what computes the features: "torch" or "onnx"
+    device: str
+
+    @property
+    @abstractmethod
+    def classes(self) -> list[int]:
+        """The class ids, in the order of the columns of the scores."""
+
+    @property
+    @abstractmethod
+    def features_from(self) -> object:
+        """Identifies what computes features: they are valid as long as this is equal.
+
+        It is None if lessons train the representation, so that no features stay valid.
+        """
+
+    @property
+    @abstractmethod
+    def groups(self) -> Mapping[str, ClassArrays]:
+        """The groups of arrays of the head by name; empty if the head has none."""
+
+    @abstractmethod
+    def draft(self) -> Self:
+        """Return a copy that can learn on its own; a frozen representation is shared."""
+
+    @abstractmethod
+    def untaught(self) -> Self:
+        """Return an equal strategy that has learned nothing."""
+
+    @abstractmethod
+    def features(self, frames: Frames, progress: Progress | None = None) -> Any:
+        """Compute the features of frames; only if `features_from` is not None."""
+
+    @abstractmethod
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
+        """Learn one lesson from its frames, with one class id per frame."""
+
+    @abstractmethod
+    def learn_features(self, z: Any, ids: Sequence[int]) -> Learned:
+        """Learn one lesson from the result of `features`, with one class id per frame."""
+
+    @abstractmethod
+    def judge(self, frames: Frames) -> Verdict:
+        """Compute the scores and the familiarity of frames."""
+
+    @abstractmethod
+    def judge_features(self, z: Any) -> Verdict:
+        """Compute the scores and the familiarity from the result of `features`."""
+
+    @abstractmethod
+    def judge_windows(self, z: Floats) -> Verdict:
+        """Compute the same for the features of windows, in float32 where that is faster."""
+
+    @abstractmethod
+    def window_reader(self) -> WindowReader:
+        """Return what is read of a window; `InputError` if the strategy cannot locate."""
+
+    @abstractmethod
+    def maps(self, picture: FrameArray) -> Sequence[Floats]:
+        """Compute the maps of one picture, C x h x w each; its sides are multiples of 32."""
+
+    @abstractmethod
+    def forget(self, i: int) -> None:
+        """Forget a class that is known."""
+
+    @abstractmethod
+    def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
+        """Become the strategy that would have learned the lessons of both.
+
+        Args:
+            other: A strategy with equal settings and an equal network.
+            ids: The class id here of each class id there.
+
+        Raises:
+            InputError: If the two cannot be merged. Nothing has changed then.
+        """
+
+    @abstractmethod
+    def arrays(self, *, network: bool = True) -> Arrays:
+        """Return the arrays of the state as they go into a file; `network=False` leaves it out."""
+
+    @abstractmethod
+    def restore(self, arrays: Mapping[str, Any], frames: Mapping[int, int]) -> None:
+        """Take over the arrays of an untrusted file, after checking that they fit.
+
+        The weights of the network have been taken over before.
+
+        Args:
+            arrays: The arrays of the state.
+            frames: The number of frames of each class id that has a name.
+
+        Raises:
+            InputError: If an array does not fit; the message names it.
+        """
+
+    @abstractmethod
+    def free_cache(self) -> None:
+        """Free what was computed from the state; it is computed again when it is needed."""
+
+    @abstractmethod
+    def graphs(self) -> Arrays:
+        """Return the arrays of a graph that a file must hold beside the weights; often none."""
+
+    def own_module(self) -> Any:
+        """Return the network if it is a module of the user's own, which no file can hold."""
+        return None
+
+    def with_one_epoch(self) -> Self:
+        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
+        return self.draft()
+
+
+def check_ids(classes: Sequence[int], frames: Mapping[int, int]) -> None:
+    """Check that class ids are distinct, not negative, and contain those that have names."""
+    distinct = len(set(classes)) == len(classes) and all(i >= 0 for i in classes)
+    if not distinct or not set(frames) <= set(classes):
+        raise InputError("its names do not belong to its classes")

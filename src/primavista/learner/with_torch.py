@@ -1,0 +1,351 @@
+"""The part of a learner that needs torch: strategies that train the network, and other networks.
+
+The floor imports this module by name when it is needed, see `making.with_torch`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from primavista.backbones.base import Array, FixedRepresentation
+from primavista.backbones.places import Floats, WindowReader
+from primavista.backbones.reference import shipped_reference
+from primavista.backbones.spec import NETWORK_NAMES, Spec
+from primavista.engine.representation import Representation, choose_device
+from primavista.errors import InputError
+from primavista.heads.base import ClassArrays
+from primavista.learner.prediction import CONFIDENCE_THRESHOLD
+from primavista.learner.strategy import (
+    BACKBONE,
+    Arrays,
+    Learned,
+    Settings,
+    TaughtStrategy,
+    check_ids,
+)
+from primavista.learner.verdict import Verdict
+from primavista.media.frames import FrameArray, Frames
+from primavista.networks.base import Backbone, build, named_weights, rebuild
+from primavista.networks.middle import MiddleBackbone
+from primavista.progress import Progress
+from primavista.storage.settings import OptionValue
+from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
+from primavista.strategies.creation import create
+from primavista.strategies.merging import merge
+from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features, judge_windows
+from primavista.strategies.options import Options
+from primavista.strategies.state import check_loaded, groups_of, load_arrays, strategy_arrays
+
+
+def new_strategy(
+    name: str,
+    options: Mapping[str, OptionValue],
+    backbone: str | nn.Module,
+    weights: Any,
+    size: int,
+    width: float | None,
+    seed: int,
+    device: Any,
+    engine: Any,
+) -> TorchStrategy:
+    """Make the strategy of a new learner; the arguments are those of `Learner`."""
+    network = _new_backbone(backbone, weights, size, width, seed)
+    given: dict[str, Any] = dict(options)
+    made = create(name, network, seed=seed, **given).to(choose_device(device))
+    made.representation.use_engine(engine)
+    settings = Settings(name, _all_options(made, options), network.spec, seed)
+    return TorchStrategy(settings, made)
+
+
+def restored_strategy(
+    settings: Settings, arrays: Arrays, backbone: nn.Module | None, device: Any, engine: Any
+) -> TorchStrategy:
+    """Make the strategy of a file with the weights of its network."""
+    network = _backbone_of_file(settings.spec, _network_shapes(arrays), backbone)
+    options: dict[str, Any] = dict(settings.options)
+    made = create(settings.strategy, network, seed=settings.seed, **options)
+    return TorchStrategy(settings, made.to(choose_device(device)), engine)
+
+
+def new_network(
+    backbone: str | nn.Module,
+    weights: Any,
+    size: int,
+    width: float | None,
+    seed: int,
+    device: Any,
+    engine: Any,
+    *,
+    places: bool,
+) -> TorchRepresentation:
+    """Make the network of a new learner whose strategy learns from features."""
+    network = _new_backbone(backbone, weights, size, width, seed)
+    read = MiddleBackbone(network) if places else copy.deepcopy(network)
+    return TorchRepresentation(read, choose_device(device), engine)
+
+
+def restored_network(
+    spec: Spec,
+    weights: Arrays,
+    backbone: nn.Module | None,
+    device: Any,
+    engine: Any,
+    *,
+    places: bool,
+) -> TorchRepresentation:
+    """Make the network of a file, with its weights."""
+    shapes = {name.removeprefix("body."): x.shape for name, x in weights.items()}
+    network = _backbone_of_file(spec, shapes, backbone)
+    read = MiddleBackbone(network) if places else network
+    state = {name: torch.from_numpy(np.array(x)) for name, x in weights.items()}
+    own = read.state_dict()
+    floats = {n: x.float() if x.dtype == torch.float16 else x for n, x in state.items()}
+    read.load_state_dict({**{n: x for n, x in own.items() if n not in floats}, **floats})
+    return TorchRepresentation(read, choose_device(device), engine)
+
+
+def _new_backbone(
+    backbone: str | nn.Module, weights: Any, size: int, width: float | None, seed: int
+) -> Backbone:
+    """Return a `Backbone` as it is, or build one from a name or a module."""
+    if isinstance(backbone, nn.Module) and width is not None:
+        raise InputError("width is for backbones by name: leave it out, or leave out the module")
+    if isinstance(backbone, Backbone):
+        return backbone
+    options: dict[str, Any] = {} if width is None else {"width": width}
+    return build(backbone, weights, size=size, seed=seed, **options)
+
+
+def _backbone_of_file(
+    spec: Spec, shapes: Mapping[str, tuple[int, ...]], backbone: nn.Module | None
+) -> Backbone:
+    """Return the network of a file, without its weights, or a copy of the user's own."""
+    if backbone is not None:
+        body = backbone.body if isinstance(backbone, Backbone) else backbone
+        return Backbone(copy.deepcopy(body), spec)
+    return rebuild(spec, shapes)
+
+
+def _network_shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    prefix = BACKBONE + "body."
+    return {n.removeprefix(prefix): a.shape for n, a in arrays.items() if n.startswith(prefix)}
+
+
+def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return all options of a strategy if it names them, else those that were given."""
+    options = getattr(strategy, "options", None)
+    if is_dataclass(options) and not isinstance(options, type):
+        return asdict(options)
+    return dict(given)
+
+
+class TorchRepresentation(FixedRepresentation):
+    """Features by torch, or by ONNX Runtime from a graph that is traced in torch.
+
+    On a CPU the features are numpy arrays; on a GPU they are tensors there.
+
+    Args:
+        backbone: The network, which becomes part of the representation.
+        device: Where it computes.
+        engine: "torch", "onnx" or "auto".
+    """
+
+    def __init__(self, backbone: Backbone, device: torch.device, engine: Any) -> None:
+        sizes = getattr(backbone, "sizes", (backbone.dim,))
+        super().__init__(backbone.spec, sizes, getattr(backbone, "priors", (1.0,)))
+        self.backbone = backbone.to(device).eval().requires_grad_(False)
+        self.device = str(device)
+        self._on_gpu = device.type != "cpu"
+        self._inner = Representation(self.backbone, freezes=True)
+        self.engine = self._inner.use_engine(engine)
+
+    @property
+    def chunk(self) -> int:
+        """The number of frames that go through the network at once."""
+        return self._inner.chunk
+
+    def compute(self, frames: FrameArray) -> Array:
+        """Compute the features of a few frames in one pass, N x `dim`."""
+        images = torch.from_numpy(np.ascontiguousarray(frames))
+        z = self._inner.some_features(images, torch.arange(len(images)), frozen=True)
+        return z if self._on_gpu else z.numpy()
+
+    def weights(self) -> Arrays:
+        """Return the arrays of the network by their names in files."""
+        return named_weights(self.backbone)
+
+    def window_reader(self) -> WindowReader:
+        """Return what is read of a window; `InputError` if the features are not means of maps."""
+        return self._inner.map_reader().reader
+
+    def maps(self, picture: FrameArray) -> Sequence[Floats]:
+        """Compute the maps of one picture, C x h x w each."""
+        return self._inner.maps(picture)
+
+    def reference(self) -> tuple[Array, Array] | None:
+        """Return the shipped centre and spread of generic frames, or None if there are none."""
+        return shipped_reference(self.spec, self.sizes, self.weights())
+
+    def to_library(self, array: Array, *, on_cpu: bool = False) -> Array:
+        """Convert an array to a tensor on the GPU, if the features are there."""
+        if not self._on_gpu:
+            return array
+        return torch.as_tensor(array).to("cpu" if on_cpu else self.device)
+
+
+class TorchStrategy(TaughtStrategy):
+    """A strategy of the benchmark as a learner uses it.
+
+    Args:
+        settings: Its name, options, backbone and seed.
+        strategy: The strategy, on its device.
+        engine: The engine to use after `restore`; None if that is chosen already.
+    """
+
+    def __init__(self, settings: Settings, strategy: Strategy, engine: Any = None) -> None:
+        self.settings = settings
+        self.strategy = strategy
+        self._engine_to_use = engine
+        self.threshold = CONFIDENCE_THRESHOLD
+        if isinstance(strategy, OpenSet) and strategy.open_set:
+            self.threshold = strategy.known_from
+
+    @property
+    def engine(self) -> str:  # type: ignore[override]
+        """What computes the features if they are frozen: "torch" or "onnx"."""
+        return self.strategy.representation.engine
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        """Where the strategy computes."""
+        return str(self.strategy.device)
+
+    @property
+    def classes(self) -> list[int]:
+        """The class ids, in the order of the columns of the scores."""
+        return [int(i) for i in self.strategy.classes.tolist()]
+
+    @property
+    def features_from(self) -> object:
+        """The representation and its version, or None while lessons train it."""
+        strategy = self.strategy
+        if not (isinstance(strategy, EmbeddingStrategy) and strategy.embeds):
+            return None
+        return strategy.representation, int(strategy.embedding_version)
+
+    @property
+    def groups(self) -> Mapping[str, ClassArrays]:
+        """The groups of arrays of the head by name."""
+        return groups_of(self.strategy)
+
+    def draft(self) -> Self:
+        """Return a copy that can learn on its own; a frozen representation is shared."""
+        return type(self)(self.settings, self.strategy.draft())
+
+    def untaught(self) -> Self:
+        """Return an equal strategy that has learned nothing."""
+        own, options = self.strategy, dict[str, Any](self.settings.options)
+        made = create(self.settings.strategy, own.backbone, seed=self.settings.seed, **options)
+        made = made.to(own.device)
+        made.prepare_like(own)
+        made.representation.use_engine(own.representation.engine)
+        return type(self)(self.settings, made)
+
+    def with_one_epoch(self) -> Self:
+        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
+        made = self.draft()
+        options = getattr(made.strategy, "options", None)
+        if isinstance(options, Options):
+            vars(made.strategy)["options"] = replace(options, epochs=1, epochs_1=1)
+        return made
+
+    def features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
+        """Compute the features of frames; `InputError` if one is not finite."""
+        return self.strategy.representation.finite_features(frames, progress)
+
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
+        """Learn one lesson from its frames, with one class id per frame."""
+        return _learned(self.strategy.learn(frames, torch.tensor(ids), progress=progress))
+
+    def learn_features(self, z: Tensor, ids: Sequence[int]) -> Learned:
+        """Learn one lesson from the result of `features`, with one class id per frame."""
+        assert isinstance(self.strategy, EmbeddingStrategy)
+        return _learned(self.strategy.learn_embedded(z, torch.tensor(ids)))
+
+    def judge(self, frames: Frames) -> Verdict:
+        """Compute the scores and the familiarity of frames."""
+        return _verdict(judge(self.strategy, frames))
+
+    def judge_features(self, z: Tensor) -> Verdict:
+        """Compute the scores and the familiarity from the result of `features`."""
+        return _verdict(judge_features(self.strategy, z))
+
+    def judge_windows(self, z: Floats) -> Verdict:
+        """Compute the same for the features of windows."""
+        return _verdict(judge_windows(self.strategy, torch.from_numpy(z).to(self.strategy.device)))
+
+    def window_reader(self) -> WindowReader:
+        """Return what is read of a window; `InputError` if the strategy trains its network."""
+        if self.features_from is None:
+            raise InputError(
+                "this strategy trains its network with every lesson, so it cannot locate: "
+                "use prima, or another strategy with a frozen network"
+            )
+        return self.strategy.representation.map_reader().reader
+
+    def maps(self, picture: FrameArray) -> Sequence[Floats]:
+        """Compute the maps of one picture, C x h x w each."""
+        return self.strategy.representation.maps(picture)
+
+    def forget(self, i: int) -> None:
+        """Forget a class that is known."""
+        self.strategy.forget(i)
+
+    def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
+        """Become the strategy that would have learned the lessons of both."""
+        if not isinstance(other, TorchStrategy):
+            raise InputError("their strategies differ: merge learners with equal settings")
+        merge(self.strategy, other.strategy, ids)
+
+    def arrays(self, *, network: bool = True) -> Arrays:
+        """Return the arrays of the state as they go into a file."""
+        return strategy_arrays(self.strategy, network=network)
+
+    def restore(self, arrays: Mapping[str, Any], frames: Mapping[int, int]) -> None:
+        """Take over the arrays of an untrusted file; see `TaughtStrategy.restore`."""
+        load_arrays(self.strategy, arrays)
+        check_ids(self.classes, frames)
+        check_loaded(self.strategy, arrays, frames)
+        if self._engine_to_use is not None:
+            self.strategy.representation.use_engine(self._engine_to_use)
+            self._engine_to_use = None
+
+    def own_module(self) -> nn.Module | None:
+        """Return the network if it is a module of the user's own."""
+        is_own = self.settings.spec.name not in NETWORK_NAMES
+        return self.strategy.backbone if is_own else None
+
+    def free_cache(self) -> None:
+        """Free what was computed from the state; it is computed again when it is needed."""
+        self.strategy.derived.clear()
+
+    def graphs(self) -> Arrays:
+        """Return no arrays: what trains in torch is built in torch."""
+        return {}
+
+
+def _learned(report: LearnReport) -> Learned:
+    return Learned(report.losses, report.stored_bytes)
+
+
+def _verdict(judged: Judgement) -> Verdict:
+    familiarity = judged.familiarity
+    told = None if familiarity is None else familiarity.cpu().numpy()
+    return Verdict(judged.scores.cpu().numpy(), judged.temperature, told)

@@ -1,0 +1,122 @@
+"""Loads pretrained weights into networks in torch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from torch import Tensor, nn
+
+from primavista.backbones.weights import (
+    WeightsSource,
+    check_sha256,
+    read_weights_file,
+    renamed,
+)
+from primavista.errors import WeightsError
+
+StateDict = dict[str, Tensor]
+
+
+def load_state(source: WeightsSource, name: str) -> StateDict:
+    """Read a source, check its hash, and parse it with a loader that runs no code.
+
+    Args:
+        source: The source.
+        name: Its name for messages, e.g. "mobilenet_v1/imagenet".
+
+    Returns:
+        The tensors under our names.
+
+    Raises:
+        WeightsError: If the file is missing, damaged or not the published one.
+    """
+    data = source.read()
+    check_sha256(data, source.sha256, name)
+    return renamed(parse(data, name), source.rename)
+
+
+def load_file(path: Path, sha256: str | None = None) -> StateDict:
+    """Read weights from a local file.
+
+    Args:
+        path: A .safetensors or .pth file; the latter is read with `weights_only`.
+        sha256: The hash that the file must have, if any.
+
+    Raises:
+        WeightsError: If the file cannot be read, or if its hash differs.
+    """
+    return parse(read_weights_file(path, sha256), str(path))
+
+
+def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
+    """Copy tensors into a network.
+
+    Args:
+        body: The network.
+        state: Its tensors by name, possibly under other names that the network translates
+            (`own_name`). Those of a classifier, `fc.*` unless the network defines others, are
+            ignored.
+        name: The name of the weights for messages.
+
+    Raises:
+        WeightsError: If a tensor is missing, unknown, or has the wrong shape.
+    """
+    own_name: Callable[[str], str] = getattr(body, "own_name", lambda key: key)
+    classifier = getattr(body, "CLASSIFIER", ("fc.",))
+    given = {own_name(key): state[key] for key in state if not key.startswith(classifier)}
+    own = body.state_dict()
+    network = type(body).__name__
+    wanted = {key for key in own if not key.endswith("num_batches_tracked")}
+    missing, unknown = sorted(wanted - set(given)), sorted(set(given) - set(own))
+    if missing or unknown:
+        raise WeightsError(
+            f"weights {name} do not fit {network}: "
+            f"{len(missing)} keys missing {missing[:3]}, {len(unknown)} unknown {unknown[:3]}. "
+            "Choose the backbone that these weights belong to"
+        )
+    for key, value in given.items():
+        if own[key].shape != value.shape:
+            raise WeightsError(
+                f"weights {name}: {key} has shape {tuple(value.shape)}, "
+                f"{network} needs {tuple(own[key].shape)}. Give the options that these weights "
+                "were made with (pretrained ones exist for width 1.0), or weights='random'"
+            )
+    body.load_state_dict({key: _as_float32(value) for key, value in given.items()}, strict=False)
+
+
+def _as_float32(value: Tensor) -> Tensor:
+    return value.float() if value.is_floating_point() else value
+
+
+def parse(data: bytes, name: str) -> StateDict:
+    """Parse the bytes of a safetensors file, or of a .pth archive with torch's safe loader.
+
+    Args:
+        data: The content of a file.
+        name: The name of the weights for messages.
+
+    Returns:
+        The tensors under the names that they have in the file.
+
+    Raises:
+        WeightsError: If the file is damaged, holds anything but tensors, or would run code.
+    """
+    is_archive = data[:2] == b"PK" or data[:1] == b"\x80"
+    try:
+        if not is_archive:
+            return load_safetensors(data)
+        loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise WeightsError(
+            f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors"
+        ) from error
+    except Exception as error:  # pickle.UnpicklingError for anything but tensors
+        raise WeightsError(f"weights {name} were refused: {error}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
+        raise WeightsError(f"weights {name} contain something other than a dictionary of tensors")
+    return loaded
