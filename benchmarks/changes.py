@@ -37,7 +37,7 @@ CHANGES = ("learn", "forget", "undo", "rename", "loaded", "load")
 def lesson(k: int, number: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Draw one lesson of object k, in its own light, with a slightly moved object per frame."""
     random = np.random.default_rng([k, number])
-    frame = generic_frames(size)[k % 48].numpy().astype(np.float32)
+    frame = generic_frames(size)[k % 48].astype(np.float32)
     light, found = random.uniform(0.7, 1.3), []
     for _ in range(FRAMES):
         moved = np.roll(frame, random.integers(-size // 8, size // 8, 2), (0, 1))
@@ -97,7 +97,7 @@ class Measured:
         elif change == "undo":
             learner.forget("object 1")
             learner.predict(frame)
-            learner.rest()  # as the service does
+            learner.free_undo_cache()  # as the service does
         elif change in ("load", "loaded"):
             learner.save(self.file)
         if change == "loaded":
@@ -115,7 +115,7 @@ class Measured:
                 learner.rename("object 1", "mug")
             elif change == "load":
                 answering = Learner.load(self.file, device="cpu")
-            answering.rest()
+            answering.free_undo_cache()
             answering.predict(frame)
 
         return milliseconds(work)
@@ -129,7 +129,7 @@ class Measured:
         learner.forget("object 1")
         learner.save(self.file)
         found["after forgetting"] = self.file.stat().st_size
-        found["without undo"] = len(learner.settled().to_bytes())
+        found["without undo"] = len(learner.without_undo().to_bytes())
         return found
 
 

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from primavista.heads.prima_frames import FrameHead
 
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.cwr import consolidate
@@ -21,7 +22,6 @@ from primavista.heads.frozen_cwr import (
 from primavista.heads.lda import LDAHead
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.prima_frames import FrameHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers

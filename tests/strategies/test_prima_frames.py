@@ -13,15 +13,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-
-from primavista import Learner
-from primavista.errors import InputError
 from primavista.heads.prima_frames import (
     OWN_FEATURES_PRIOR,
     RELATIVE_RHO_GRID,
     SIGNAL_TO_NOISE_POWER,
     mixture_weights,
 )
+
+from primavista import Learner
+from primavista.errors import InputError
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import build
 from primavista.strategies.conformance import tiny_backbone, toy_batch
