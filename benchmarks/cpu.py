@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from primavista.bench.cell import machine
+from primavista.bench.evaluate import evaluate
 from primavista.bench.features import FeatureCache
-from primavista.bench.stacked import evaluate_stacked
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
@@ -267,15 +267,13 @@ def ten_runs(
     data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
 
     def learn(runs: int) -> None:
-        strategies, streams = [], []
+        features = FeatureCache()
         for run in range(runs):
             order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
             strategy: Any = create(name, build(size=SIDE), seed=run)
             strategy.representation.use_engine(engine)
-            strategies.append(strategy)
-            streams.append(Stream(data, [[data.train[k]] for k in order], "ten", run))
-        for _ in evaluate_stacked(strategies, streams, features=FeatureCache()):
-            pass
+            stream = Stream(data, [[data.train[k]] for k in order], "ten", run)
+            list(evaluate(strategy, stream, features=features))
 
     seconds = timed({"ten": lambda: learn(10), "one": lambda: learn(1)}, repeats)
     what = f"ten runs of {name} / one, {batches} batches of {frames} frames, {engine}"

@@ -13,7 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from primavista.bench.evaluate import evaluate
-from primavista.bench.features import FeatureCache
-from primavista.bench.stacked import evaluate_stacked
 from primavista.networks.base import Precision, build
+from primavista.nn.guards import UNGUARDED, Fisher, SynapticIntelligence
 from primavista.nn.renorm import BatchRenorm
-from primavista.nn.sgd import UNGUARDED
-from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet
@@ -124,26 +121,22 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
     )
     made.head.load(batch.present)
     weights = made.set_trainable(batch.i)
-    theta = [weight.tensor for weight in weights if weight.guarded]
-    guard, si = UNGUARDED, None
-    if made.importance is not None:
-        guard = made.importance.make_guard(made.options.guard, 1.0, theta)
-    if isinstance(made.importance, SynapticIntelligence):
-        si = made.importance
-        si.start(theta)
+    if isinstance(made.importance, Fisher):
+        made.importance.count_batch()  # it guards after the first batch
+    guard = UNGUARDED if made.importance is None else made.importance.guard(weights)
     sgd = made.sgd(batch, weights, guard)
 
     def eager_step(x: Tensor, y: Tensor) -> None:
-        g = sgd.gradient(made.cross_entropy(x, y), len(x))
+        g = sgd.gradient(made.cross_entropy(x, y))
         dtheta = sgd.step(g)
-        if si is not None:
-            si.observe(sgd.select_guarded(g), sgd.select_guarded(dtheta))
+        if isinstance(made.importance, SynapticIntelligence):
+            made.importance.observe(g, dtheta)
 
     made._train_mode(batch)
     goal = labels.cuda()
     if made.__class__.__name__ == "LwF":
         goal = F.one_hot(goal, 50).float()
-    step = eager_step if eager else sgd.captured(eager_step)
+    step = eager_step if eager else partial(sgd.run, eager_step)
     for _ in range(5):
         step(frames, goal)
     return lambda: step(frames, goal) and None
@@ -270,7 +263,6 @@ def run(
     name: str,
     precision: Precision,
     number: int = 0,
-    features: FeatureCache | None = None,
     limit: int = 391,
 ) -> dict[str, Any]:
     """Do a whole NICv2-391 run: learn every batch, and test on one test frame in 20."""
@@ -279,7 +271,7 @@ def run(
     torch.cuda.synchronize()
     began = time.perf_counter()
     learn = test = 0.0
-    for step in evaluate(made, stream, test_thin=20, features=features):
+    for step in evaluate(made, stream, test_thin=20):
         learn, test = learn + step.learn_seconds, test + step.test_seconds
     return {
         "seconds": time.perf_counter() - began,
@@ -296,77 +288,12 @@ def runs(precision: Precision) -> dict[str, Any]:
     return {name: run(name, precision) for name in ("ar1*", "cwr*", "dslda", "naive", "lwf", "ewc")}
 
 
-def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) -> float:
-    """Measure the seconds of several runs side by side, from scratch, as the bench runs them."""
-    streams = [nicv2(full_size(), run=number)[:limit] for number in range(count)]
-    strategies, shared = (
-        [strategy(name, precision, seed=number) for number in range(count)],
-        FeatureCache(),
-    )
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in evaluate_stacked(strategies, streams, test_thin=20, features=shared):
-        pass
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
-def ten(precision: Precision) -> dict[str, Any]:
-    """Measure ten runs side by side and one run; for DSLDA medians of three, also one by one."""
-    found: dict[str, Any] = {}
-    for name, repeats in (("dslda", 3), ("lda", 1), ("ncm", 1)):
-        run(name, precision, limit=8)
-        abreast(name, precision, limit=8)
-        pairs = [
-            (run(name, precision)["seconds"], abreast(name, precision)) for _ in range(repeats)
-        ]
-        one, all_ten = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
-        found[name] = {"one": one, "ten": all_ten}
-    shared = FeatureCache()
-    found["dslda"]["ten, one after another"] = sum(
-        run("dslda", precision, n, shared)["seconds"] for n in range(10)
-    )
-    return found
-
-
-def solves(precision: Precision) -> dict[str, float]:
-    """Measure w = B inv(A) in float64, 1024 x 1024, 50 classes: one, ten in turn, ten stacked."""
-    z = torch.randn(
-        10,
-        2048,
-        1024,
-        dtype=torch.float64,
-        device="cuda",
-        generator=torch.Generator("cuda").manual_seed(0),
-    )
-    a, b = z.mT @ z / 2048, torch.randn(10, 1024, 50, dtype=torch.float64, device="cuda")
-
-    def in_turn(count: int) -> None:
-        for k in range(count):
-            torch.cholesky_solve(b[k], torch.linalg.cholesky(a[k]))
-
-    def stack(library: str) -> None:
-        torch.backends.cuda.preferred_linalg_library(library)
-        torch.cholesky_solve(b, torch.linalg.cholesky_ex(a)[0])
-        torch.backends.cuda.preferred_linalg_library("default")
-
-    works: dict[str, Callable[[], Any]] = {
-        "one": lambda: in_turn(1),
-        "ten in turn": lambda: in_turn(10),
-    }
-    for library in ("default", "cusolver", "magma"):
-        works[f"ten as a stack, {library}"] = lambda library=library: stack(library)  # type: ignore[misc]
-    return {name: 1e3 * seconds for name, seconds in in_turns(works, repeats=5, rounds=3).items()}
-
-
 PARTS: dict[str, Callable[[Precision], Any]] = {
     "floors": floors,
     "steps": steps,
     "batches": batches,
     "kernels": kernels,
     "runs": runs,
-    "ten": ten,
-    "solves": solves,
 }
 
 
@@ -410,9 +337,6 @@ def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
         if whole := found.get(f"runs, {precision}"):
             floor = found.get(f"floors, {precision}", {}).get(name)
             add(3, f"a NICv2-391 run of {name}", whole[name]["seconds"], "s", most, floor=floor)
-    if all_ten := found.get(f"ten, {precision}"):
-        for name, seconds in all_ten.items():
-            add(4, f"ten runs of {name} / one", seconds["ten"] / seconds["one"], "x", 3)
     return rows
 
 

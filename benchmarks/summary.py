@@ -34,8 +34,6 @@ vary. Our strategies are compared with Avalanche's on the page
 """
 RUNS = """Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on
 the GPU. The floor is bytes over the measured bandwidth, layer by layer (`work` in the script)."""
-TEN = """Ten of these runs in one process, {}, s. Features are computed once; the ten runs learn,
-are solved and are tested as one stack."""
 GROWTH = """{:,} batches, {:,} classes, all seen in the first {:,} batches. Operations, elements
 written and bytes of state were counted at 20 moments after that. The times are the median CPU time
 of a batch then and at the end, measured in turns; the ratio is the median of the ratios. (Scoring
@@ -71,10 +69,6 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
         lines += steps_section(steps)
     for precision, runs in by_precision(found, "runs").items():
         lines += runs_section(precision, runs, found.get(f"floors, {precision}", {}))
-    for precision, seconds in by_precision(found, "ten").items():
-        lines += ["", TEN.format(precision), ""]
-        lines += ["| | one run | ten side by side |", "|---|---|---|"]
-        lines += [f"| {name} | {s['one']:.2f} | {s['ten']:.2f} |" for name, s in seconds.items()]
     return lines
 
 

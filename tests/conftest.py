@@ -17,8 +17,8 @@ from primavista.backbones.spec import OWN_NETWORKS
 from primavista.options import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
-from primavista.strategies.gdumb import GDumb, GDumbOptions
 from primavista.strategies.options import Count
+from primavista.strategies.rehearsal.gdumb import GDumb, GDumbOptions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 torch.set_num_threads(1)

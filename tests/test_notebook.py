@@ -11,6 +11,7 @@ import torch
 
 import primavista as pv
 from primavista.bench.evaluate import Step
+from primavista.bench.metrics import Measures
 from primavista.notebook import html_bars, html_table
 
 EVIL = "<script>alert('mug')</script>"
@@ -89,12 +90,9 @@ def test_a_result_in_a_notebook_has_the_measures_that_there_are():
     step = Step(
         batch=2,
         batches=5,
-        accuracy=41.5,
+        measures=Measures(accuracy=41.5, average=40.0),
         class_accuracy={0: 41.5},
         confusion=torch.zeros(1, 1),
-        average=40.0,
-        forgetting=None,
-        forward_transfer=None,
         learn_seconds=0.5,
         test_seconds=0.25,
         state_bytes=0,

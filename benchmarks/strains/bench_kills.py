@@ -39,7 +39,7 @@ def results(out: Path) -> Results:
     return {
         str(place.parent.relative_to(out)): (
             (place.parent / "metrics.jsonl").read_text(),
-            json.loads(place.read_text())["weights_sha256"],
+            json.loads(place.read_text())["state_sha256"],
         )
         for place in sorted(out.glob("**/result.json"))
     }

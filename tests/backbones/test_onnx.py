@@ -13,8 +13,7 @@ from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.networks.base import Backbone, build
 from primavista.networks.middle import MultiDepthBackbone
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import BatchRenorm
+from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies.creation import create
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")

@@ -87,7 +87,7 @@ def results() -> Callable[[Path], Results]:
     def read(out: Path) -> Results:
         found = {}
         for place in sorted(out.glob("**/result.json")):
-            weights = json.loads(place.read_text())["weights_sha256"]
+            weights = json.loads(place.read_text())["state_sha256"]
             found[str(place.parent.relative_to(out))] = (
                 (place.parent / "metrics.jsonl").read_bytes(),
                 weights,

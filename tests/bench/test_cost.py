@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from primavista.bench.cost import FlopCounter, PeakMemory, count_flops, state_bytes
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.creation import create
-from primavista.streams.protocols import generated_stream
+from primavista.streams.open import stream as open_stream
 
 COUNTERS = 3 * 8  # batches, seed, embedding_version; no class is known yet
 
@@ -67,7 +67,7 @@ def test_bytes_beyond_the_model(tiny_backbone):
 def test_the_memory_of_latent_replay_is_counted_once(tiny_data, tiny_backbone):
     strategy = create("latent-replay", tiny_backbone, memory=4, epochs_1=1)
     empty = state_bytes(strategy)
-    batch = generated_stream("nicv2", tiny_data)[0]
+    batch = open_stream(tiny_data, "nicv2")[0]
     report = strategy.learn(batch.images, batch.labels, batch.sessions)
     assert report.stored_bytes > 0
     known = len(set(batch.labels.tolist()))
@@ -76,7 +76,7 @@ def test_the_memory_of_latent_replay_is_counted_once(tiny_data, tiny_backbone):
 
 def test_stored_data_and_the_initial_network_of_cumulative_are_not_state(tiny_data, tiny_backbone):
     strategy = create("cumulative", tiny_backbone, every=None)
-    batch = generated_stream("nicv2", tiny_data)[0]
+    batch = open_stream(tiny_data, "nicv2")[0]
     report = strategy.learn(batch.images, batch.labels, batch.sessions)
     assert report.stored_bytes == batch.images[torch.arange(len(batch.labels))].numel()
     known = len(set(batch.labels.tolist()))
@@ -137,7 +137,7 @@ class Linear(Strategy):
 
 
 def test_operations_by_hand(tiny_data, tiny_backbone):
-    batch = generated_stream("nicv2", tiny_data)[0]
+    batch = open_stream(tiny_data, "nicv2")[0]
     n, d = len(batch.labels), tiny_backbone.dim
     once = count_flops(Linear(tiny_backbone), batch)
     twice = count_flops(Linear(tiny_backbone, passes=2), batch)
@@ -151,7 +151,7 @@ def test_operations_by_hand(tiny_data, tiny_backbone):
 
 @pytest.mark.parametrize("name", ["ar1*", "lwf", "dslda"])
 def test_it_counts_what_torch_counts(name, tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)
+    stream = open_stream(tiny_data, "nicv2")
     totals = []
     for counter in (FlopCounterMode(display=False), FlopCounter()):
         strategy = create(name, tiny_backbone)
@@ -164,7 +164,7 @@ def test_it_counts_what_torch_counts(name, tiny_data, tiny_backbone):
 
 
 def test_counting_changes_nothing(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)
+    stream = open_stream(tiny_data, "nicv2")
     plain, counted = create("ar1*", tiny_backbone), create("ar1*", tiny_backbone)
     for i in range(2):
         if i == 1:
@@ -176,5 +176,5 @@ def test_counting_changes_nothing(tiny_data, tiny_backbone):
 
 
 def test_what_cannot_be_counted_is_not_guessed(tiny_data, tiny_backbone):
-    batch = generated_stream("nicv2", tiny_data)[0]
+    batch = open_stream(tiny_data, "nicv2")[0]
     assert count_flops(create("cumulative", tiny_backbone), batch) is None  # it trains on the past

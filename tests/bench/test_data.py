@@ -26,7 +26,7 @@ from primavista.errors import InputError
 from primavista.streams.core50 import layout
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts
-from primavista.streams.protocols import generated_stream
+from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.renderer import render as draw
@@ -166,13 +166,13 @@ def test_a_test_set_over_the_limit_is_decoded_anew_and_gives_the_same_numbers(
 def test_frames_that_need_no_decoding_are_not_copied(tiny_data, tmp_path) -> None:
     store = pack(tiny_data, tmp_path / "store")
     for data in (tiny_data, store):
-        test = generated_stream("ni", data).test()
+        test = open_stream(data, "ni").test()
         assert kept_frames.keep_decoded(test).images is test.images
 
 
 def test_kept_frames_go_with_the_data_set_that_they_belong_to(core50_folder) -> None:
     data = CORe50(core50_folder(objects=1, frames=20), size=16)
-    images = kept_frames.keep_decoded(generated_stream("ni", data).test()).images
+    images = kept_frames.keep_decoded(open_stream(data, "ni").test()).images
     wanted = data.frames[torch.arange(data.test[0].start, data.test[-1].stop)]
     for chosen in (torch.tensor([1]), torch.tensor([2, 0, 2]), torch.arange(3)):
         assert torch.equal(images[chosen], wanted[chosen])

@@ -4,32 +4,37 @@ import pytest
 import torch
 
 import primavista.bench.evaluate as module
-from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced
+from primavista.bench.evaluate import Clock, TestSet, evaluate, spaced
 from primavista.bench.features import FeatureCache
+from primavista.bench.metrics import MEASURES, Measures
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.strategies.creation import create
-from primavista.streams.protocols import generated_stream
+from primavista.streams.open import stream as open_stream
+
+
+def all_steps(strategy, stream, **settings):
+    return list(evaluate(strategy, stream, **settings))
 
 
 def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)[:5]
-    steps = collect("cwr*", stream, backbone=tiny_backbone)
+    stream = open_stream(tiny_data, "nicv2")[:5]
+    steps = all_steps("cwr*", stream, backbone=tiny_backbone)
     assert [step.batch for step in steps] == [1, 2, 3, 4, 5]
     last = steps[-1]
     test = stream.test()
     assert last.confusion.sum() == len(test.labels)
     assert last.accuracy == pytest.approx(100 * last.confusion.trace().item() / len(test.labels))
-    assert last.average == pytest.approx(sum(step.accuracy for step in steps) / 5)
+    assert last.measures.average == pytest.approx(sum(step.accuracy for step in steps) / 5)
     assert set(last.class_accuracy) == set(test.labels.tolist())
-    assert steps[0].forgetting is None
-    assert last.forgetting is not None
+    assert steps[0].measures.forgetting is None
+    assert last.measures.forgetting is not None
     assert all(step.learn_seconds > 0 and step.test_seconds > 0 for step in steps)
 
 
 def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
     """The same by the contract alone: learn, scores."""
-    stream = generated_stream("nicv2", tiny_data)[:4]
+    stream = open_stream(tiny_data, "nicv2")[:4]
     strategy = create("naive", tiny_backbone)
     test = stream.test()
     for step in evaluate("naive", stream, backbone=tiny_backbone):
@@ -42,7 +47,7 @@ def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
 
 
 def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)[:6]
+    stream = open_stream(tiny_data, "nicv2")[:6]
     strategy = create("dslda", tiny_backbone)
     shares, known = [], set()
     for i in range(6):
@@ -55,28 +60,25 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
             )
         strategy.learn(batch.images, batch.labels)
         known |= set(batch.labels.tolist())
-    last = collect("dslda", stream, backbone=tiny_backbone)[-1]
-    assert last.forward_transfer == pytest.approx(sum(shares) / len(shares))
+    last = all_steps("dslda", stream, backbone=tiny_backbone)[-1]
+    assert last.measures.forward_transfer == pytest.approx(sum(shares) / len(shares))
 
 
 def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)[:8]
-    steps = collect("dslda", stream, backbone=tiny_backbone, test_every=3)
+    stream = open_stream(tiny_data, "nicv2")[:8]
+    steps = all_steps("dslda", stream, backbone=tiny_backbone, test_every=3)
     assert [step.batch for step in steps if step.accuracy is not None] == [1, 3, 6, 8]
     untested = steps[1]
-    assert (untested.confusion, untested.average, untested.forgetting, untested.class_accuracy) == (
-        None,
-        None,
-        None,
-        {},
-    )
+    assert (untested.confusion, untested.class_accuracy) == (None, {})
+    assert untested.measures == Measures()
+    assert all(getattr(untested.measures, name) is None for name in MEASURES)
 
 
 def test_features_of_a_frozen_representation_are_computed_once(
     tiny_data, tiny_backbone, monkeypatch
 ):
     counts = {"cwr*": 0, "naive": 0}
-    test = generated_stream("nicv2", tiny_data)[:5].test()
+    test = open_stream(tiny_data, "nicv2")[:5].test()
     for name in counts:
         strategy = create(name, tiny_backbone)
         forward = strategy.representation.some_features
@@ -88,12 +90,12 @@ def test_features_of_a_frozen_representation_are_computed_once(
             return forward(frames, indices, **how)
 
         monkeypatch.setattr(strategy.representation, "some_features", counted)
-        collect(strategy, generated_stream("nicv2", tiny_data)[:5])
+        all_steps(strategy, open_stream(tiny_data, "nicv2")[:5])
     assert counts == {"cwr*": 1, "naive": 5}
 
 
 def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)
+    stream = open_stream(tiny_data, "nicv2")
     strategy = create("cwr*", tiny_backbone)
     test_set, clock = TestSet(stream, 1, FeatureCache()), Clock(strategy)
     strategy.learn(stream[0].images, stream[0].labels)
@@ -108,8 +110,8 @@ def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
 
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)[:7]
-    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, retrain=3)
+    stream = open_stream(tiny_data, "nicv2")[:7]
+    steps = all_steps("cumulative", stream, backbone=tiny_backbone, every=None, retrain=3)
     assert spaced(3, 7) == {2, 5, 7}
     assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
     assert [bool(step.report.losses) for step in steps] == [
@@ -128,12 +130,12 @@ def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(
 ):
     asked = []
     monkeypatch.setattr(module, "build", lambda size: asked.append(size) or tiny_backbone)
-    next(evaluate("dslda", generated_stream("nicv2", tiny_data)[:2]))
+    next(evaluate("dslda", open_stream(tiny_data, "nicv2")[:2]))
     assert asked == [32]
 
 
 def test_wrong_calls_are_said_before_anything_is_learned(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)
+    stream = open_stream(tiny_data, "nicv2")
     with pytest.raises(InputError, match="no strategy 'ar2'"):
         evaluate("ar2", stream, backbone=tiny_backbone)
     with pytest.raises(InputError, match="test_every must be 1 or more"):
@@ -148,7 +150,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
     tiny_data, tiny_backbone, monkeypatch
 ):
     alone = [
-        collect("dslda", generated_stream("nicv2", tiny_data, run=run), backbone=tiny_backbone)
+        all_steps("dslda", open_stream(tiny_data, "nicv2", run=run), backbone=tiny_backbone)
         for run in range(3)
     ]
     frames = []
@@ -160,9 +162,9 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
     )
     shared = FeatureCache()
     together = [
-        collect(
+        all_steps(
             "dslda",
-            generated_stream("nicv2", tiny_data, run=run),
+            open_stream(tiny_data, "nicv2", run=run),
             backbone=tiny_backbone,
             features=shared,
         )
@@ -175,7 +177,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
 
 
 def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
-    stream = generated_stream("nicv2", tiny_data)
+    stream = open_stream(tiny_data, "nicv2")
     shared = FeatureCache()
     for seed in range(2):
         strategy = create("cwr*", tiny_backbone, seed=seed)
@@ -192,7 +194,7 @@ def test_any_module_can_be_the_network(tiny_data):
         def forward(self, x):
             return x.mean((2, 3))
 
-    (first, *_) = collect("ncm", generated_stream("nicv2", tiny_data)[:2], backbone=Pixels())
+    (first, *_) = all_steps("ncm", open_stream(tiny_data, "nicv2")[:2], backbone=Pixels())
     assert first.accuracy is not None
 
 
@@ -214,15 +216,15 @@ def test_learning_solving_and_testing_are_timed_apart(tiny_data, tiny_backbone, 
 
     monkeypatch.setattr(strategy.head, "solve", slow_solve)
     monkeypatch.setattr(strategy.head, "learn", slow_learn)
-    (step,) = collect(strategy, generated_stream("nicv2", tiny_data)[:1])
+    (step,) = all_steps(strategy, open_stream(tiny_data, "nicv2")[:1])
     assert (step.learn_seconds, step.solve_seconds, step.test_seconds) == (10.0, 100.0, 0.0)
 
 
 def test_forward_transfer_says_how_many_frames_it_rests_on(tiny_data, tiny_backbone):
     """It is asked before tested batches alone: a question may cost a solve."""
-    stream = generated_stream("nicv2", tiny_data)[:6]
-    last = collect("dslda", stream, backbone=tiny_backbone, test_every=6)[-1]
+    stream = open_stream(tiny_data, "nicv2")[:6]
+    last = all_steps("dslda", stream, backbone=tiny_backbone, test_every=6)[-1]
     met = {label for i in range(5) for label in stream[i].labels.tolist()}
     asked = sum(label in met for label in stream[5].labels.tolist())
-    assert last.transfer_frames == asked
-    assert last.transfer_batches == (1 if asked else 0)
+    assert last.measures.transfer_frames == asked
+    assert last.measures.transfer_batches == (1 if asked else 0)

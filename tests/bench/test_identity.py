@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.bench import resolve
+from primavista.bench import identity
 from primavista.bench.data import open_cell_data, split_of
 from primavista.bench.executors.local import Inline
-from primavista.bench.identity import data_fingerprint, modules_of, source_fingerprint
+from primavista.bench.identity import code_fingerprint, data_fingerprint, package_version
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError
 from primavista.report.read import read_results
 from primavista.strategies import registry
+from primavista.strategies.registry import register
 
 STRATEGY = '''
 """Nearest mean with a rate."""
@@ -60,7 +61,6 @@ def module(tmp_path, monkeypatch):
         (tmp_path / "site" / "mine_of_a_test.py").write_text(text)
         importlib.invalidate_caches()
         sys.modules.pop("mine_of_a_test", None)
-        resolve._options_of_instance.cache_clear()
 
     point = EntryPoint("mine", "mine_of_a_test:Mine", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "_third_parties", lambda: {"mine": point})
@@ -123,10 +123,8 @@ def test_a_changed_default_is_run_again(module, toys, tmp_path):
     assert run(toys, tmp_path / "out") == ["mine on nicv2, run 0"]
 
 
-def test_a_changed_algorithm_is_run_again_and_a_comment_is_not(module, toys, tmp_path):
+def test_a_changed_algorithm_is_run_again(module, toys, tmp_path):
     run(toys, tmp_path / "out")
-    module(STRATEGY.replace("# of the scores", "# another remark").replace("Learn.", "Learns it."))
-    assert run(toys, tmp_path / "out") == []
     module(STRATEGY.replace("SCALE = 1.0", "SCALE = -1.0"))
     assert run(toys, tmp_path / "out") == ["mine on nicv2, run 0"]
 
@@ -177,30 +175,56 @@ def test_content_counts_and_not_only_names_and_sizes(tmp_path):
     assert data_fingerprint(tmp_path) != first
 
 
-def test_a_fingerprint_of_source_is_of_what_is_computed():
-    plain = source_fingerprint("def f(x):\n    return x + 1\n")
-    assert source_fingerprint('"""Docs."""\n\n\ndef f(x):  # why\n    return (x + 1)\n') == plain
-    assert source_fingerprint("def f(x):\n    '''Docs.'''\n    return x + 1\n") == plain
-    assert source_fingerprint("def f(x):\n    return x + 2\n") != plain
-    assert source_fingerprint("def f(y):\n    return y + 1\n") != plain
-    # a text that is used is no docstring
-    assert source_fingerprint("x = 'a'\n") != source_fingerprint("x = 'b'\n")
+def test_what_the_users_files_import_from_each_other_counts(tmp_path, monkeypatch):
+    """The strategy is in a package beside a module of its own, which imports a third one late."""
+    site = tmp_path / "site"
+    files = {
+        "own_of_a_test/__init__.py": "",
+        "own_of_a_test/heads.py": """
+from collections import OrderedDict
+import numpy
+from primavista.strategies.ncm import NCM
+from . import rates
+
+class Mine(NCM):
+    pass
+""",
+        "own_of_a_test/rates.py": "def scale():\n    from beside_of_a_test import SCALE\n",
+        "beside_of_a_test.py": "SCALE = 1.0\n",
+        "not_imported_of_a_test.py": "SCALE = 1.0\n",
+    }
+    for name, text in files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(registry, "_OWN", {})
+    strategy = "own_of_a_test.heads:Mine"
+    register(strategy)
+    first = code_fingerprint(strategy)
+    version, _, own = first.partition(" ")
+    assert (version, len(own)) == (package_version(), 12)
+    assert code_fingerprint("ncm") == package_version()
+    (site / "not_imported_of_a_test.py").write_text("SCALE = 2.0\n")
+    assert code_fingerprint(strategy) == first
+    for name in ("own_of_a_test/heads.py", "own_of_a_test/rates.py", "beside_of_a_test.py"):
+        (site / name).write_text(files[name] + "\n")
+        assert code_fingerprint(strategy) != first
+        (site / name).write_text(files[name])
+        assert code_fingerprint(strategy) == first
 
 
-def test_strategies_depend_on_their_own_code_alone():
-    """Changing prima's head must not make AR1* stale, and changing SGD must."""
-    ar1, prima = modules_of("ar1*"), modules_of("prima")
-    assert "primavista.nn.sgd" in ar1
-    assert "primavista.strategies.ar1" in ar1
-    assert "primavista.strategies.caffe" in ar1  # for the option `compat`
-    assert "primavista.heads.prima" not in ar1
-    assert "primavista.heads.prima" in prima
-    for found in (ar1, prima):
-        assert {"primavista.bench.evaluate", "primavista.bench.metrics"} <= found
-        assert {"primavista.streams.protocols", "primavista.networks.mobilenet_v1"} <= found
-        assert not {
-            name for name in found if name.startswith(("primavista.report", "primavista.cli"))
-        }
+def test_the_version_of_a_checkout_has_its_commit_and_its_changes(monkeypatch):
+    said = {"log": "0123456789ab\n", "diff": ""}
+    monkeypatch.setattr(identity, "_git", lambda command, *_: said[command])
+    version = package_version.__wrapped__
+    assert version() == "0.1.0+0123456789ab"
+    said["diff"] = "-1\n+2\n"
+    changed = version()
+    assert changed.startswith("0.1.0+0123456789ab+")
+    said["diff"] = "-1\n+3\n"
+    assert version() not in (changed, "0.1.0+0123456789ab")
+    said.update(log="", diff="")  # not a checkout
+    assert version() == "0.1.0"
 
 
 @pytest.mark.slow

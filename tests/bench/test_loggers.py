@@ -126,7 +126,7 @@ def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
         ]
         lines = read_lines(state.path / METRICS)
         assert [(row["_step"], row["accuracy"]) for row in rows] == [
-            (line["batch"], line["accuracy"]) for line in lines
+            (line["batch"], line["measures"]["accuracy"]) for line in lines
         ]
         assert found["exit"][0].exit.exit_code == 0
         summary = {

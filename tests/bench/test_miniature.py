@@ -35,7 +35,8 @@ def test_a_shipped_plan_in_miniature(name, cache, tmp_path):
     for group in record["groups"]:
         for cell in group["cells"]:
             assert read_json(tmp_path / name / cell / "result.json")["batches"] == batches
-            assert read_lines(tmp_path / name / cell / METRICS)[-1]["accuracy"] is not None
+            last = read_lines(tmp_path / name / cell / METRICS)[-1]
+            assert last["measures"]["accuracy"] is not None
     # the figures of `claims` are those of `paper`; here those on the page are enough
     report = write_report(tmp_path / name, figures=[] if name == "claims" else ["svg"])
     assert report is None or report.stat().st_size > 1000

@@ -10,8 +10,8 @@ import torch
 from primavista.errors import InputError
 from primavista.nn.class_rows import Rows, drop_all, grow_all
 from primavista.nn.cwr_head import CWRHead
+from primavista.nn.guards import PerWeight
 from primavista.nn.linear import LinearHead
-from primavista.nn.sgd import PerWeight
 from primavista.strategies.caffe import ReleasedCWRHead
 
 
@@ -28,7 +28,7 @@ def teach(head, columns, tw, cur):
             100
         )  # rows of absent classes are trained too, as negatives: they must not count
         head.tw[columns] = torch.tensor(tw, dtype=torch.float32)
-    head.consolidate(columns, torch.tensor(cur, dtype=torch.float32), known=3)
+    head.consolidate(columns, torch.tensor(cur, dtype=torch.float32))
     return loaded.tolist()
 
 
@@ -117,7 +117,7 @@ def test_release_bias():
     head.load(torch.tensor([0, 1]))
     assert head(nothing).tolist() == [[1, 1, 1, 1]]
     assert head.scores(nothing).tolist() == [[1, 1, 0, 0]]
-    head.consolidate(torch.tensor([0, 1]), torch.tensor([1.0, 1.0]), 2)
+    head.consolidate(torch.tensor([0, 1]), torch.tensor([1.0, 1.0]))
     head.in_batch_1 = False
     head.load(torch.tensor([2, 0]))
     assert head(nothing).tolist() == [[1, 1, 0, 1]]
@@ -135,7 +135,8 @@ def test_linear_head(unseen, after):
     assert head(z).tolist() == head.scores(z).tolist() == [[9, 19, 29]]
     head.load(torch.tensor([0]))
     assert head(z).tolist() == [[9, 19, 29]]
-    head.consolidate(torch.tensor([0]), torch.tensor([1.0]), known=1)
+    head.consolidate(torch.tensor([0]), torch.tensor([1.0]))
+    head.reset_unseen(known=1)
     assert head.scores(z).tolist() == [after]
 
 

@@ -72,7 +72,7 @@ def test_a_rename_and_its_undo_solve_nothing(factorised):
     before = learner.predict(clip(1))
     factorised.clear()
     learner.rename("object 1", "mug")
-    learner.rest()
+    learner.free_undo_cache()
     assert learner.predict(clip(1))[0].scores["mug"] == before[0].scores["object 1"]
     learner.undo()
     assert learner.predict(clip(1)) == before
@@ -85,7 +85,7 @@ def test_rest_frees_what_the_state_before_a_lesson_has_computed(factorised):
     learner = taught()
     learner.learn(clip(7), "object 1")
     learner.predict(clip(1))
-    learner.rest()
+    learner.free_undo_cache()
     factorised.clear()
     learner.predict(clip(1))
     assert factorised == []

@@ -9,8 +9,7 @@ from torch import nn
 from primavista.errors import InputError
 from primavista.networks.base import build
 from primavista.nn.freezing import is_pointwise, set_freezing
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import BatchRenorm
+from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 
 
 def fixed(module):

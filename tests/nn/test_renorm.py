@@ -15,12 +15,12 @@ from torch import nn
 
 from primavista.engine.renorm_function import mean_and_variance
 from primavista.networks.base import build
-from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
     RenormLimits,
     RenormSchedule,
     norm_layers,
+    replace_batch_norm,
     set_limits,
 )
 from primavista.strategies.caffe import ReleasedBatchRenorm
@@ -262,20 +262,6 @@ def test_the_moments_of_the_release_by_hand():
     layer(f64([[4.0], [8.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([14 / 3, 2.5])  # sqrt(6 + 1/4)
     assert layer.eval()(f64([[14 / 3 + 2.5]])).item() == pytest.approx(1)
-
-
-def test_the_sums_of_version_0_1_load_as_averages():
-    layer, x = ReleasedBatchRenorm(2, eps=0.25).double(), random(4, 2)
-    state = layer.state_dict() | {
-        "mu": f64([3.0, -6.0]),
-        "sigma": f64([1.5, 9.0]),
-        "mass": f64(0.75),
-    }
-    layer.load_state_dict(dict(state))
-    assert [m.tolist() for m in layer.moments()] == [[4, -8], [1.5, 3.5]]  # sqrt(2 + 1/4), ...
-    assert "mass" not in layer.state_dict()
-    layer.load_state_dict(state | {"mass": f64(0.0), "mu": f64([0, 0]), "sigma": f64([0, 0])})
-    assert torch.allclose(layer.eval()(x), x / 1.25**0.5)  # nothing was summed: mean 0, variance 1
 
 
 PAPER = RenormSchedule(r_max=1.5, d_max=2.5)

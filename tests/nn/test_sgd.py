@@ -10,23 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.heads.shuffling import minibatch_count, permutation, seed_of
-from primavista.nn.sgd import SGD, Guard, Weight, generator, shuffled_minibatches
+from primavista.nn.guards import Guard, Modulation, Penalty
+from primavista.nn.minibatches import generator, shuffled_minibatches
+from primavista.nn.sgd import SGD, Weight
 
 
 def f64(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def weight(*values, lr=0.5, decays=True, guarded=True):
-    return Weight("a", f64(*values), lr, decays, guarded)
+def weight(value, lr=0.5, decays=True, name="a"):
+    return Weight(name, f64(value), lr, decays)
+
+
+def modulation(factor):
+    return Modulation(["a"], [f64(factor)])
+
+
+def penalty(strength, theta_star):
+    return Penalty(["a"], [f64(strength)], [f64(theta_star)])
 
 
 def steps(sgd, gradients):
     """theta of the only weight after each step."""
     seen = []
     for g in gradients:
-        sgd.step([f64(g)])
-        seen.append(sgd.theta[0].item())
+        sgd.step({"a": f64(g)})
+        seen.append(sgd.theta["a"].item())
     return seen
 
 
@@ -49,7 +59,7 @@ def test_momentum_and_weight_decay_are_torchs():
     for _ in range(6):
         g = [torch.randn(t.shape, generator=random).double() for t in start]
         before = [t.clone() for t in start]
-        dtheta = sgd.step(g)
+        dtheta = sgd.step(dict(zip("wb", g, strict=True))).values()
         for t, gradient in zip(theirs, g, strict=True):
             t.grad = gradient
         torchs.step()
@@ -62,7 +72,7 @@ def test_plain_by_hand():
     # eta = mu = wd = 1/2, g = 1, theta = 1
     # v = 1 + 1/2 = 3/2, theta = 1/4;  v = 3/4 + 9/8 = 15/8, theta = -11/16;
     # v = 15/16 + 21/32 = 51/32, theta = -95/64
-    sgd = SGD([weight(1.0, guarded=False)], momentum=0.5, weight_decay=0.5)
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5)
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -11 / 16, -95 / 64]
 
 
@@ -70,7 +80,7 @@ def test_modulation_by_hand():
     # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;
     # v = 3/8 + 21/32 = 33/32, theta = 7/64;
     # v = 33/64 + 135/256 = 267/256, theta = 7/64 - 267/512 = -211/512
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=Guard(factor=(f64(0.5),)))
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=modulation(0.5))
     assert steps(sgd, [1, 1, 1]) == [5 / 8, 7 / 64, -211 / 512]
 
 
@@ -82,13 +92,13 @@ def test_modulation_comes_before_momentum():
         momentum=0.5,
         weight_decay=0.5,
         velocity=[f64(4.0)],
-        guard=Guard(factor=(f64(0.5),)),
+        guard=modulation(0.5),
     )
     assert steps(sgd, [1]) == [-3 / 8]
 
 
 def test_a_saturated_weight_stands_still_even_against_weight_decay():
-    sgd = SGD([weight(1.0)], guard=Guard(factor=(f64(0.0),)))
+    sgd = SGD([weight(1.0)], guard=modulation(0.0))
     assert steps(sgd, [5, -3, 2]) == [1, 1, 1]
 
 
@@ -100,7 +110,7 @@ def test_penalty_by_hand():
         [weight(1.0)],
         momentum=0.5,
         weight_decay=0,
-        guard=Guard(strength=(f64(0.5),), theta_star=(f64(0.0),)),
+        guard=penalty(0.5, 0.0),
     )
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -11 / 16, -95 / 64]
     assert sgd.velocity[0].item() == 51 / 32
@@ -112,7 +122,7 @@ def test_the_penalty_comes_to_rest_at_the_minimum_of_equation_4():
     sgd = SGD(
         [weight(1.0, lr=1e-4)],
         weight_decay=0,
-        guard=Guard(strength=(f64(2e3),), theta_star=(f64(1.0),)),
+        guard=penalty(2e3, 1.0),
     )
     after = steps(sgd, [1] * 400)
     assert after[-1] - 1 == pytest.approx(-5e-4, rel=1e-6)
@@ -124,31 +134,17 @@ def test_the_penalty_is_stable_iff_eta_lambda_f_is_below_2_times_1_plus_mu(stren
     sgd = SGD(
         [weight(4.0, lr=0.25)],
         weight_decay=0,
-        guard=Guard(strength=(f64(strength / 0.25),), theta_star=(f64(3.0),)),
+        guard=penalty(strength / 0.25, 3.0),
     )
     after = steps(sgd, [0] * 2000)
     assert (abs(after[-1] - 3) < 1e-6) == stable
 
 
 class Both(Guard):
-    """Modulation and penalty at once."""
+    """Modulation and penalty at once, of the weights b and d."""
 
-    modulation = Guard(
-        factor=(
-            f64(0.5),
-            f64(0.0),
-        )
-    )
-    penalty = Guard(
-        strength=(
-            f64(1.0),
-            f64(2.0),
-        ),
-        theta_star=(
-            f64(0.0),
-            f64(6.0),
-        ),
-    )
+    modulation = Modulation(["b", "d"], [f64(0.5), f64(0.0)])
+    penalty = Penalty(["b", "d"], [f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)])
 
     def protect(self, direction, theta):
         self.modulation.protect(direction, theta)
@@ -157,28 +153,24 @@ class Both(Guard):
 
 def test_guards_concern_the_guarded_weights_in_their_order():
     weights = [
-        weight(1.0, guarded=False),
-        weight(2.0),
-        weight(3.0, guarded=False),
-        weight(4.0, lr=0.25),
+        weight(1.0, name="a"),
+        weight(2.0, name="b"),
+        weight(3.0, name="c"),
+        weight(4.0, lr=0.25, name="d"),
     ]
-    sgd = SGD(
-        weights,
-        weight_decay=0,
-        guard=Both(),
-    )
-    sgd.step([f64(1.0)] * 4)
+    sgd = SGD(weights, weight_decay=0, guard=Both())
+    sgd.step(dict.fromkeys("abcd", f64(1.0)))
     # 1 - 1/2;  2 - 1/2 * 1/2 - 1/2 * 1 * 2;  3 - 1/2;  4 - 0 - 1/4 * 2 * (4 - 6)
     assert [w.tensor.item() for w in weights] == [0.5, 0.75, 2.5, 5.0]
 
 
 def test_rate_scales_the_learning_rate_of_step_and_penalty():
-    sgd = SGD(
-        [weight(1.0)], weight_decay=0, guard=Guard(strength=(f64(1.0),), theta_star=(f64(0.0),))
-    )
-    dtheta = sgd.step([f64(1.0)], rate=torch.tensor(0.5, dtype=torch.float64))
-    assert dtheta[0].item() == -0.5  # eta = 1/4: -1/4 - 1/4
-    assert sgd.theta[0].item() == 0.5
+    sgd = SGD([weight(1.0)], weight_decay=0, guard=penalty(1.0, 0.0))
+    sgd.set_rate(0.5)
+    dtheta = sgd.step({"a": f64(1.0)})
+    assert dtheta["a"].item() == -0.5  # eta = 1/4: -1/4 - 1/4
+    assert sgd.theta["a"].item() == 0.5
+    assert sgd.present_lr == 0.25
 
 
 def test_a_velocity_that_is_given_is_used_and_kept_up():

@@ -251,14 +251,14 @@ def test_the_claims_plan_measures_every_claim(tmp_path: Path) -> None:
         place = tmp_path / planned.folder
         place.mkdir(parents=True)
         (place / "run.json").write_text(cell.model_dump_json())
-        lines = [{"batch": 1, "accuracy": 14.0}, {"batch": 2, "accuracy": 40.0}]
+        lines = [{"batch": b, "measures": {"accuracy": a}} for b, a in ((1, 14.0), (2, 40.0))]
         (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         result = {"format": 1, "final": {"accuracy": 40.0}, "batches": 2}
         (place / "result.json").write_text(json.dumps(result))
         for group in planned.groups:
             names.setdefault(group, []).append(planned.folder)
     groups = [{"plan": "claims", "name": name, "cells": cells} for name, cells in names.items()]
-    record = {"format": 1, "name": "claims", "base": {}, "plan": {}, "groups": groups}
+    record = {"format": 1, "base": {}, "plans": {}, "groups": groups}
     (tmp_path / "plan.json").write_text(json.dumps(record))
     claims = check(tmp_path)
     assert list(claims) == [title for title, *_ in CLAIMS]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
 from primavista.bench.evaluate import Step
-from primavista.bench.folder import BatchMetrics, FinalMetrics
-from primavista.bench.metrics import MEASURES
-from primavista.report.final_tables import MEASURE_COLUMNS
-from primavista.report.records import BatchRecord, RunRecord
+from primavista.bench.folder import BatchMetrics, CellResult
+from primavista.bench.metrics import MEASURES, Measures
+from primavista.report.result_tables import MEASURE_COLUMNS
 from primavista.strategies.base import LearnReport
 
 VALUES = {name: 10.25 + number for number, name in enumerate(MEASURES)}
@@ -25,7 +24,7 @@ STEP = Step(
     stored_bytes=0,
     saturated=None,
     report=LearnReport(1, 1, ()),
-    **VALUES,
+    measures=Measures(**VALUES),
 )
 
 
@@ -44,9 +43,10 @@ def test_the_keys_of_files_and_records_are_these():
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_place_has_every_measure(measure):
-    assert measure in FinalMetrics.model_fields
-    assert measure in {one.name for one in fields(RunRecord)}
-    assert measure in {one.name for one in fields(BatchRecord)}
-    assert measure == "accuracy" or measure in {field for _, field, _ in MEASURE_COLUMNS}
-    assert getattr(BatchMetrics.from_step(STEP), measure) == VALUES[measure]
+    assert measure in {one.name for one in fields(Measures)}
+    assert measure == "accuracy" or measure in {field for _, field in MEASURE_COLUMNS}
+    line = BatchMetrics.from_step(STEP).model_dump_json()
+    read = BatchMetrics.model_validate_json(line)
+    assert getattr(read.measures, measure) == VALUES[measure]
+    assert CellResult(batches=1, final=read.measures).model_dump()["final"] == asdict(STEP.measures)
     assert str(VALUES[measure]) in STEP._repr_html_()

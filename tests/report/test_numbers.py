@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from primavista.report import write_report
-from primavista.report.cost_tables import efficiency_table
-from primavista.report.final_tables import accuracy_table
-from primavista.report.pairwise import pairwise_table
-from primavista.report.parity import parity_table
-from primavista.report.ranking import ranked
 from primavista.report.read import read_results
+from primavista.report.result_tables import (
+    accuracy_table,
+    efficiency_table,
+    pairwise_table,
+    parity_table,
+    ranked,
+)
 from primavista.report.series import MeanStd, build_series
 from primavista.report.table import format_value
 
@@ -45,16 +47,6 @@ def test_nothing_is_said_of_a_choice_that_nobody_made(tmp_path: Path) -> None:
     assert "Hyperparameters were chosen" not in text
     assert "without run" not in text
     assert "upper bound" not in text
-
-
-def test_a_result_of_format_1_does_not_tell_where_hyperparameters_were_chosen(
-    tmp_path: Path,
-) -> None:
-    for run in (0, 1):
-        make_cell(tmp_path, run=run, format=1, hyperparameters_chosen_on_run=0, **TOYS)
-    text = words(write_report(tmp_path, figures=["svg"]))
-    assert "Hyperparameters were chosen" not in text
-    assert "2 cells do not record the code and data" in text
 
 
 def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Path) -> None:
@@ -91,7 +83,7 @@ def test_the_test_frames_are_below_the_tables_of_claims(tmp_path: Path) -> None:
 def test_it_says_what_was_run(tmp_path: Path) -> None:
     make_cell(tmp_path, **TOYS)
     plan = {"title": "My toys, compared", "name": "mine"}
-    record = {"format": 2, "base": {}, "groups": [], "plans": {"mine": plan}}
+    record = {"format": 1, "base": {}, "groups": [], "plans": {"mine": plan}}
     (tmp_path / "plan.json").write_text(json.dumps(record))
     text = words(write_report(tmp_path, figures=["svg"]))
     assert "My toys, compared" in text
@@ -149,35 +141,6 @@ def test_the_measures_of_the_field_are_columns(tmp_path: Path) -> None:
     assert float(row["forgetting"]) == 5.0
     assert float(row["backward transfer"]) == -4.0
     assert row["frames for forward transfer"] == "40"
-
-
-def test_a_result_of_format_1_is_measured_again_by_hand(tmp_path: Path) -> None:
-    """Batch 1 shows classes 0 and 2, batch 2 class 1, batch 3 class 3; four frames of each."""
-    place = make_cell(tmp_path, accuracies=(25.0, 37.5, 50.0), **TOYS)
-    by_class = [
-        {"0": 50.0, "1": 0.0, "2": 50.0, "3": 0.0},  # R[1] = 50
-        {"0": 75.0, "1": 50.0, "2": 25.0, "3": 0.0},  # R[2] = 50, 50
-        {"0": 50.0, "1": 25.0, "2": 25.0, "3": 100.0},  # R[3] = 37.5, 25, 100
-    ]
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-    for line, own, new in zip(lines, by_class, ([0, 2], [1], [3]), strict=True):
-        line.update(class_accuracy=own, new_classes=new)
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    result = json.loads((place / "result.json").read_text())
-    final = {"accuracy": 50.0, "average": 37.5, "forgetting": 99.0, "forward_transfer": 0.5}
-    result.update(format=1, final=final)
-    (place / "result.json").write_text(json.dumps(result))
-    (cell,) = read_results(tmp_path).cells
-    assert cell.final() == 50.0
-    assert cell.final("forward_transfer") == 0.5
-    assert cell.final("seen_accuracy") == 50.0  # 2 + 1 + 1 + 4 of 16
-    assert cell.final("average_accuracy") == pytest.approx((37.5 + 25 + 100) / 3)
-    assert cell.final("backward_transfer") == pytest.approx((-12.5 - 25) / 2)
-    assert cell.final("forgetting") == pytest.approx((12.5 + 25) / 2)
-    # without lines that cover the run, forgetting of format 1 is not shown as what it is not
-    (place / "metrics.jsonl").write_text("")
-    (cell,) = read_results(tmp_path).cells
-    assert (cell.final(), cell.final("forgetting")) == (50.0, None)
 
 
 def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:

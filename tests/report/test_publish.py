@@ -16,15 +16,12 @@ import pytest
 
 from primavista.errors import InputError
 from primavista.report import write_report
-from primavista.report.categories import _titles
-from primavista.report.figures import SMALL, text_width
-from primavista.report.latex import to_latex
 from primavista.report.page import Page
-from primavista.report.ranking import best_values
 from primavista.report.read import read_results
+from primavista.report.result_tables import best_values
 from primavista.report.sections import build_page
 from primavista.report.series import MeanStd, build_series
-from primavista.report.table import Row, Table
+from primavista.report.table import Row, Table, to_latex
 from primavista.report.titles import shorten_names
 
 from .test_numbers import FACTS
@@ -99,8 +96,9 @@ def test_groups_that_are_drawn_together_are_headed_by_all_their_titles(tmp_path:
     for strategy, title in (("naive", "Rehearsal-free"), ("er", "With a memory")):
         place = make_cell(tmp_path, strategy, **TOYS)
         cells = [str(place.relative_to(tmp_path))]
-        groups.append({"name": f"fig:signs {strategy}", "title": title, "cells": cells})
-    plan = {"format": 1, "name": "mine", "base": {}, "plan": {}, "groups": groups}
+        name = f"fig:signs {strategy}"
+        groups.append({"plan": "mine", "name": name, "title": title, "cells": cells})
+    plan = {"format": 1, "base": {}, "plans": {}, "groups": groups}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert build_page(read_results(tmp_path), {}).sections[0].title == (
         "Rehearsal-free; With a memory"

@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import primavista as pv
+from primavista.bench.metrics import Measures
 from primavista.cli.bench import app
 from primavista.errors import FileError, InputError, MissingExtraError
 from primavista.report import write_report
@@ -47,9 +48,9 @@ def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
     """It was in `result.json` alone."""
     place = make_cell(tmp_path, "naive", run=1)
     lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-    lines[0]["task_accuracy"] = {"1": 80.0}
-    lines[2]["task_accuracy"] = {"1": 50.0, "3": 90.0}
-    lines[2]["forward_transfer"], lines[2]["average_anytime"] = 12.0, 75.0
+    lines[0]["measures"]["task_accuracy"] = {"1": 80.0}
+    lines[2]["measures"]["task_accuracy"] = {"1": 50.0, "3": 90.0}
+    lines[2]["measures"] |= {"forward_transfer": 12.0, "average_anytime": 75.0}
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     results = pv.load_results(tmp_path)
     found = [(one.name, one.run, one.batch, one.task, one.accuracy) for one in results.tasks]
@@ -58,7 +59,8 @@ def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
         ("Naive", 1, 3, 1, 50.0),
         ("Naive", 1, 3, 3, 90.0),
     ]
-    assert (results.batches[2].forward_transfer, results.batches[2].average_anytime) == (12.0, 75.0)
+    measures = results.batches[2].measures
+    assert (measures.forward_transfer, measures.average_anytime) == (12.0, 75.0)
 
 
 def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
@@ -153,12 +155,9 @@ def step(batch: int, accuracy: float | None, confusion: list[list[int]] | None =
     return pv.Step(
         batch=batch,
         batches=3,
-        accuracy=accuracy,
+        measures=Measures(accuracy=accuracy, average=accuracy),
         class_accuracy={0: 100.0, 1: 0.0} if measured else {},
         confusion=None if confusion is None else torch.tensor(confusion),
-        average=accuracy,
-        forgetting=None,
-        forward_transfer=None,
         learn_seconds=1.0,
         test_seconds=1.0,
         state_bytes=0,

@@ -43,19 +43,21 @@ def make_cell(
     name: str = "",
     facts: dict[str, Any] | None = None,
     saturated: tuple[float | None, ...] = (),
+    group: str = "",
     **plan: Any,
 ) -> Path:
+    """Write a cell as `bench run` does, and record its group in `plan.json`."""
     place = folder / (
         name or f"{protocol}/{strategy}-{run}-{len(list(folder.glob('*/*')))}".replace("*", "-star")
     )
     place.mkdir(parents=True)
     record = {
-        "format": 2,
+        "format": 1,
         "strategy": strategy,
         "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
         "protocol": protocol,
         "run": run,
-        "data": {"name": "core50"},
+        "data": {"kind": "core50", "path": "/core50"},
         "backbone": {"name": "mobilenet_v1"},
         "seed": run,
         "device": "cpu",
@@ -68,6 +70,8 @@ def make_cell(
         **plan,
     }
     (place / "run.json").write_text(json.dumps(record))
+    if group:
+        add_to_group(folder, group, place)
     lines = [
         {
             "batch": batch,
@@ -77,11 +81,8 @@ def make_cell(
             "saturated": saturated[batch - 1] if saturated else None,
             "state_bytes": 2_000_000,
             "stored_bytes": stored * batch,
-            "accuracy": accuracy,
-            "average": accuracy,
-            "forgetting": None,
-            "forward_transfer": None,
-            "class_accuracy": None
+            "measures": {"accuracy": accuracy, "average": accuracy},
+            "class_accuracy": {}
             if accuracy is None
             else {str(label): accuracy for label in range(4)},
         }
@@ -92,7 +93,7 @@ def make_cell(
         (place / "failed.json").write_text(json.dumps({"reason": reason}))
     elif done:
         result = {
-            "format": 2,
+            "format": 1,
             "final": {
                 "accuracy": accuracies[-1],
                 "seen_accuracy": 50.0,
@@ -120,6 +121,18 @@ def make_cell(
         }
         (place / "result.json").write_text(json.dumps(result))
     return place
+
+
+def add_to_group(folder: Path, name: str, place: Path) -> None:
+    path = folder / "plan.json"
+    empty: dict[str, Any] = {"format": 1, "base": {}, "plans": {}, "groups": []}
+    record = json.loads(path.read_text()) if path.exists() else empty
+    known = {group["name"]: group for group in record["groups"]}
+    if name not in known:
+        known[name] = {"plan": "mine", "name": name, "title": "", "cells": []}
+        record["groups"].append(known[name])
+    known[name]["cells"].append(place.relative_to(folder).as_posix())
+    path.write_text(json.dumps(record))
 
 
 class Reader(HTMLParser):
@@ -196,13 +209,15 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells = [f"claims/{guard}{run}" for guard in ("modulate", "penalty") for run in (0, 1)]
     groups = [
         {
+            "plan": "mine",
             "name": "claim: guard",
             "title": "guards are alike",
             "cells": [*cells, "claims/not-begun"],
         }
     ]
-    plan = {"format": 1, "name": "mine", "base": {}, "plan": {}, "groups": groups}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    record = json.loads((folder / "plan.json").read_text())
+    record["groups"] += groups
+    (folder / "plan.json").write_text(json.dumps(record))
     write_report(folder)
     return folder
 
@@ -385,7 +400,7 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert "result.json cannot be read" in words
     assert "it does not hold a JSON object" in words
-    assert "format 7; this version reads 1 and 2" in words
+    assert "format 7; this version reads 1" in words
     assert "3 of 7 cells failed" in words
     assert "2 of 7 cells are in progress" in words
 

@@ -11,23 +11,21 @@ import pytest
 
 from primavista.errors import FileError
 from primavista.report import write_report
-from primavista.report.cost_tables import efficiency_table
-from primavista.report.final_tables import final_table
-from primavista.report.hyperparameters import changed_table, preset_table, renorm_table
-from primavista.report.labels import separate
-from primavista.report.latex import escape_latex, to_latex
-from primavista.report.parity import parity_table
 from primavista.report.published import TARGETS, read_published, target_accuracies
 from primavista.report.read import read_results
+from primavista.report.result_tables import efficiency_table, final_table, parity_table
 from primavista.report.series import MeanStd, build_series, mean_curve, mean_std
+from primavista.report.setting_tables import changed_table, preset_table, renorm_table
 from primavista.report.table import (
     Difference,
     Size,
     Table,
     Verdict,
+    escape_latex,
     format_value,
     to_csv,
     to_html,
+    to_latex,
     to_markdown,
 )
 

@@ -22,7 +22,6 @@ from primavista.learner.watch import thumbnail
 from primavista.serve import clips
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.stream_frames import StreamFrame
 
 connect = pytest.importorskip("websockets.sync.client").connect
 STREAM = "ws://localhost/api/stream?remember=4"
@@ -206,10 +205,10 @@ def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
         assert asked[0]["clip"]["frames"] >= clips.LEAST_FRAMES
 
 
-def seen(answer: Prediction, version: int) -> StreamFrame:
-    """A black frame with an answer."""
+def show_black(remembered: clips.StreamClips, answer: Prediction, version: int) -> None:
+    """Add a black frame with an answer."""
     image = np.zeros((32, 32, 3), np.uint8)
-    return StreamFrame(image, thumbnail(image), answer, answer, 1, version)
+    remembered.add(image, thumbnail(image), answer, version)
 
 
 def test_one_doubt_is_one_question_whatever_is_guessed(service):
@@ -219,7 +218,7 @@ def test_one_doubt_is_one_question_whatever_is_guessed(service):
 
     def watch(label: str, known: bool) -> list[str]:
         for _ in range(clips.LEAST_FRAMES):
-            remembered.add(seen(Prediction(label, 0.9, known), service.snapshot.version))
+            show_black(remembered, Prediction(label, 0.9, known), service.snapshot.version)
         return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
 
     assert watch("mug", False) == ["mug"]
@@ -240,7 +239,7 @@ def test_a_clip_has_all_frames_for_which_the_client_was_told_the_same(service):
         Prediction("nothing", 0.4, False),
     ]
     for answer in answers:
-        remembered.add(seen(answer, service.snapshot.version))
+        show_black(remembered, answer, service.snapshot.version)
     clip = remembered.clip()
     assert len(clip.frames) == 3
     assert clip.notice()["clip"]["known"] is False

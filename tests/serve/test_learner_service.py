@@ -203,7 +203,7 @@ def test_large_blocks_go_back_when_they_are_freed():
     """Blocks of 20 MB go back: with glibc's own threshold they would lie in the heap, and stay."""
     code = """
 import ctypes
-from primavista.serve.allocator import return_large_blocks
+from primavista.serve.server import return_large_blocks
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
 print(return_large_blocks())

@@ -122,7 +122,7 @@ def run_cell(root: Path) -> None:
             folder.append(line, {"batch": batch, "learn_seconds": 0.1})
             if batch < BATCHES:
                 folder.checkpoint({"weights": weights}, {"position": batch})
-        folder.finish({"format": 2, "batches": BATCHES, "weights_sha256": str(weights.tolist())})
+        folder.finish({"batches": BATCHES, "state_sha256": str(weights.tolist())})
 
 
 def test_a_cell_resumes_to_the_same_result_after_every_fault(tmp_path):
@@ -133,7 +133,7 @@ def test_a_cell_resumes_to_the_same_result_after_every_fault(tmp_path):
 
     def check_result(root: Path) -> None:
         found = json.loads((root / "cell" / RESULT).read_bytes())
-        assert found["weights_sha256"] == str([float(BATCHES)] * 4)
+        assert found["state_sha256"] == str([float(BATCHES)] * 4)
         assert (root / "cell" / METRICS).read_text().splitlines() == LINES
 
     def work(root: Path) -> None:

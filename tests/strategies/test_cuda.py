@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.bench.stacked import learn_together, solve_together
 from primavista.engine import cuda_graph
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone
@@ -90,40 +89,3 @@ def test_a_recorded_step_is_one_launch(name):
     calls = {event.key: event.count for event in seen.key_averages()}
     assert calls.get("cudaGraphLaunch", 0) == 1, calls
     assert calls.get("cudaLaunchKernel", 0) + calls.get("cudaMemcpyAsync", 0) <= len(inputs), calls
-
-
-@pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge"])
-def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
-    one_by_one, stacked = ([learned(name, "cuda")[1] for _ in range(3)] for _ in range(2))
-    z = torch.randn(
-        50, one_by_one[0].backbone.dim, generator=torch.Generator().manual_seed(0)
-    ).cuda()
-    for label in (7, 1):
-        labels = torch.full((50,), label)
-        wanted = [strategy.learn_embedded(z, labels) for strategy in one_by_one]
-        assert learn_together([(strategy, z, labels) for strategy in stacked]) == wanted
-    for one, other in zip(one_by_one, stacked, strict=True):
-        for key, tensor in one.state_dict().items():
-            torch.testing.assert_close(other.state_dict()[key], tensor, rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(
-            other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5
-        )
-
-
-def test_runs_of_prima_learn_alone():
-    strategies = [learned("prima", "cuda")[1] for _ in range(2)]
-    z = torch.randn(50, strategies[0].backbone.dim).cuda()
-    labels = torch.full((50,), 7)
-    assert learn_together([(strategy, z, labels) for strategy in strategies]) == [None, None]
-
-
-def test_runs_solved_as_a_stack_agree_with_one_by_one():
-    strategies = [learned(name, "cuda")[1] for name in ("dslda", "dslda", "lda")]
-    z = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)).cuda()
-    strategies[1].learn_embedded(z, torch.full((50,), 7))  # knows a class more
-    wanted = [strategy.scores_embedded(z) for strategy in strategies]
-    for strategy in strategies:
-        strategy.derived.clear()
-    solve_together(strategies)
-    for strategy, scores in zip(strategies, wanted, strict=True):
-        torch.testing.assert_close(strategy.scores_embedded(z), scores, rtol=1e-5, atol=1e-5)

@@ -17,8 +17,8 @@ from primavista.backbones.spec import Spec
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.renorm import norm_layers
-from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, LevelUntilFlat

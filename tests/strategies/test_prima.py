@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
+from primavista.backbones.reference import generic_frames, shipped_reference
 from primavista.errors import InputError
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MiddleBackbone, generic_frames, shipped_reference
+from primavista.networks.middle import MiddleBackbone
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 from primavista.strategies.registry import options_of_file

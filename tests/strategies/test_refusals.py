@@ -14,7 +14,7 @@ from primavista import FileError, InputError, Learner
 from primavista.learner.prediction import is_known
 from primavista.media.frames import Selection, crop_and_resize
 from primavista.networks.base import build
-from primavista.nn.norm_replacement import replace_batch_norm
+from primavista.nn.renorm import replace_batch_norm
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create

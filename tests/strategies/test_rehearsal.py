@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from primavista import Learner, evaluate
 from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.nn.sgd import generator
+from primavista.nn.minibatches import generator
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
-from primavista.strategies.er import Reservoir
-from primavista.strategies.gdumb import (
+from primavista.strategies.registry import strategy_info
+from primavista.strategies.rehearsal.er import Reservoir
+from primavista.strategies.rehearsal.gdumb import (
     GreedySampler,
     clipped,
     cut_and_mix,
     random_box,
     warm_restarts,
 )
-from primavista.strategies.icarl import herding
-from primavista.strategies.registry import strategy_info
+from primavista.strategies.rehearsal.icarl import herding
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
 
@@ -286,10 +286,10 @@ def test_boxes_are_drawn_in_half_of_the_minibatches_and_lie_in_the_frame():
 
 def test_gradients_are_clipped_at_a_norm():
     """(3, 0) and (4) have the norm 5."""
-    g = [torch.tensor([3.0, 0.0]), torch.tensor([4.0])]
-    assert [t.tolist() for t in clipped(g, 10.0)] == [[3, 0], [4]]
-    assert torch.cat(clipped(g, 1.0)).tolist() == pytest.approx([0.6, 0, 0.8])
-    assert torch.cat(clipped([torch.zeros(2)], 1.0)).tolist() == [0, 0]
+    g = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([4.0])}
+    assert [t.tolist() for t in clipped(g, 10.0).values()] == [[3, 0], [4]]
+    assert torch.cat([*clipped(g, 1.0).values()]).tolist() == pytest.approx([0.6, 0, 0.8])
+    assert clipped({"a": torch.zeros(2)}, 1.0)["a"].tolist() == [0, 0]
 
 
 def test_gdumb_is_a_function_of_its_memory_alone():
@@ -458,7 +458,7 @@ def test_frames_are_read_once_per_batch(name, monkeypatch):
         reads.append(len(indices))
         return read_frames(frames, indices, device)
 
-    monkeypatch.setattr("primavista.strategies.rehearsing.read_frames", counted)
+    monkeypatch.setattr("primavista.strategies.rehearsal.frame_rehearsal.read_frames", counted)
     strategy.learn(*toy_batch([2, 3] * 10, seed=1))
     assert sorted(reads) == [1, 20]  # the first alone, to check its size
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
+from primavista.streams.open import stream as open_stream
 from primavista.streams.protocols import (
     class_incremental,
     domain_incremental,
-    generated_stream,
     nc,
     ni,
     nic,
@@ -295,19 +295,19 @@ def test_the_published_pseudocode_to_the_letter() -> None:
     ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"],
 )
 def test_protocols_by_name_are_functions_of_the_run(name: str) -> None:
-    one, two, other = (generated_stream(name, CORE50, run).batches for run in (3, 3, 4))
+    one, two, other = (open_stream(CORE50, name, run).batches for run in (3, 3, 4))
     assert one == two
     assert one != other
     reordered = DataSet(
         "x", CORE50.frames, CORE50.train[::-1], (), CORE50.classes, CORE50.categories
     )
-    assert generated_stream(name, reordered, 3).batches == one
+    assert open_stream(reordered, name, 3).batches == one
 
 
 @pytest.mark.parametrize("wrong", ["", "nicv3", "nicv2-", "nicv2-x", "ni-8", "nicv2-99999999999"])
 def test_unknown_protocols_are_named(wrong: str) -> None:
     with pytest.raises(InputError, match="no protocol"):
-        generated_stream(wrong, CORE50)
+        open_stream(CORE50, wrong)
 
 
 def test_impossible_parameters_name_the_bound() -> None:
@@ -448,13 +448,12 @@ def test_a_protocol_has_one_text(text: str, canonical: str | None) -> None:
 
 
 def test_the_text_of_a_protocol_says_what_its_function_is_given() -> None:
-    by_text = generated_stream("class-incremental:first=20,classes_per_batch=15", CORE50, 3)
+    by_text = open_stream(CORE50, "class-incremental:first=20,classes_per_batch=15", 3)
     by_call = class_incremental(CORE50, 3, first=20, classes_per_batch=15)
     assert by_text.batches == by_call.batches
     assert [len(group) for group in labels_of(by_text)] == [20, 15, 15]
     assert (
-        generated_stream("nc:first=20,each=15", CORE50).batches
-        == nc(CORE50, first=20, each=15).batches
+        open_stream(CORE50, "nc:first=20,each=15").batches == nc(CORE50, first=20, each=15).batches
     )
 
 
@@ -483,4 +482,4 @@ def test_the_text_of_a_protocol_says_what_its_function_is_given() -> None:
 )
 def test_a_wrong_protocol_is_explained(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        generated_stream(text, CORE50)
+        open_stream(CORE50, text)

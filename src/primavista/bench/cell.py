@@ -26,7 +26,6 @@ from primavista.bench.folder import (
     BatchMetrics,
     CellFolder,
     CellResult,
-    FinalMetrics,
     read_lines,
     read_metrics,
 )
@@ -448,7 +447,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
-        final=FinalMetrics.model_validate(vars(BatchMetrics.from_step(last))),
+        final=last.measures,
         matrix=asdict(_accuracy_matrix(folder)),
         confusion=last.confusion.tolist(),
         classes=list(stream.data.classes),
@@ -464,7 +463,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
         data=data_facts(stream, cell.test_thin, _frame_side(stream.data)),
-        weights_sha256=learner_file.digest(strategy_arrays(strategy), {}),
+        state_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )
 
@@ -472,8 +471,8 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
 def _accuracy_matrix(folder: Path) -> AccuracyMatrix:
     """Return the matrix R from the lines of `metrics.jsonl`."""
     rows = {
-        line.batch: {int(task): value for task, value in line.task_accuracy.items()}
+        line.batch: line.measures.task_accuracy
         for line in read_metrics(folder)
-        if line.task_accuracy is not None
+        if line.measures.accuracy is not None
     }
     return AccuracyMatrix.from_rows(rows)

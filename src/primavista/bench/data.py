@@ -16,8 +16,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -158,16 +156,6 @@ class FolderData(StrictModel):
         if self.split == "run" and self.test is not None:
             raise ValueError('test names the test sessions of every run: leave out split = "run"')
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out unused fields that version 0.1 did not have, so that its cells stay equal."""
-        table: dict[str, Any] = write(self)
-        if self.test is None:
-            del table["test"]
-        if self.split == "fixed":
-            del table["split"]
-        return table
 
 
 class OfficialData(StrictModel):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from primavista.bench.clock import Clock
 from primavista.bench.cost import Retrainable, state_bytes
 from primavista.bench.features import FeatureCache
 from primavista.bench.kept_frames import keep_decoded
-from primavista.bench.metrics import MEASURES, Measures, Tally
+from primavista.bench.metrics import MEASURES, TITLES, Measures, Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.media.frames import Selection
@@ -30,76 +29,56 @@ from primavista.streams.dataset import Patterns, Stream
 
 @dataclass(frozen=True)
 class Step:
-    """The measurements after one batch; `bench.metrics` defines the measures.
+    """The measurements after one batch.
 
     Args:
-        batch: the number of the batch, from 1.
-        batches: how many batches the stream has.
-        accuracy: percent over the test frames; None, like every measure, if there was no test.
-        class_accuracy: percent for each class in the test set, taught or not; empty without a test.
-        confusion: classes x classes; rows are true classes, columns predicted ones.
-        average: the average incremental accuracy, in percent.
-        forgetting: the fall from the best earlier accuracy, mean over tasks, in points.
-        forward_transfer: in points.
-        learn_seconds: time spent learning the batch, the features included.
-        test_seconds: time spent predicting the test frames, and those for forward transfer.
-        state_bytes: bytes beyond the network, its head and stored data; see `bench.cost`.
-        stored_bytes: bytes of stored data.
-        saturated: the share of guarded weights whose importance is at its limit.
-        report: the strategy's report about the batch.
-        seen_accuracy: percent over the test frames of the classes met so far.
-        average_accuracy: the mean of `task_accuracy`.
-        average_anytime: the mean of the average accuracies so far.
-        backward_transfer: in points.
-        transfer_batches: the number of batches that forward transfer was measured on.
-        transfer_frames: the number of their frames that were asked.
-        task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
-        test_frames: the number of frames of the test.
-        solve_seconds: time of the first prediction from features after a batch, and before it if
-            forward transfer is measured. It is of one frame: a head that keeps sums solves for its
-            weights then. 0 if there are no features.
+        batch: The number of the batch, from 1.
+        batches: The number of batches of the stream.
+        measures: Accuracy, forgetting and the like, which `bench.metrics` defines; each is None if
+            there was no test.
+        class_accuracy: Percent for each class in the test set, taught or not; empty without a test.
+        confusion: Classes x classes; rows are true classes, columns predicted ones.
+        learn_seconds: Time spent learning the batch, the features included.
+        test_seconds: Time spent predicting the test frames, and those for forward transfer.
+        state_bytes: Bytes beyond the network, its head and stored data; see `bench.cost`.
+        stored_bytes: Bytes of stored data.
+        saturated: The share of guarded weights whose importance is at its limit.
+        report: The strategy's report about the batch.
+        test_frames: The number of frames of the test.
+        solve_seconds: Time to solve for the weights of a head that keeps sums, measured as the
+            first prediction of one frame after a batch, and before it if forward transfer is
+            measured. 0 if there are no features.
     """
 
     batch: int
     batches: int
-    accuracy: float | None
+    measures: Measures
     class_accuracy: dict[int, float]
     confusion: Tensor | None
-    average: float | None
-    forgetting: float | None
-    forward_transfer: float | None
     learn_seconds: float
     test_seconds: float
     state_bytes: int
     stored_bytes: int
     saturated: float | None
     report: LearnReport
-    seen_accuracy: float | None = None
-    average_accuracy: float | None = None
-    average_anytime: float | None = None
-    backward_transfer: float | None = None
-    transfer_batches: int = 0
-    transfer_frames: int = 0
-    task_accuracy: dict[int, float] = field(default_factory=dict)
     test_frames: int = 0
     solve_seconds: float = 0.0
 
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy over all test frames, in percent; None if there was no test."""
+        return self.measures.accuracy
+
     def _repr_html_(self) -> str:
-        measures = {
-            "accuracy (%)": self.accuracy,
-            "accuracy on the classes seen (%)": self.seen_accuracy,
-            "average incremental accuracy (%)": self.average,
-            "average accuracy over tasks (%)": self.average_accuracy,
-            "average anytime accuracy (%)": self.average_anytime,
-            "forgetting (points)": self.forgetting,
-            "backward transfer (points)": self.backward_transfer,
-            "forward transfer (points)": self.forward_transfer,
+        measured = {TITLES[name]: getattr(self.measures, name) for name in MEASURES}
+        shown = {
+            **measured,
             "test frames": self.test_frames or None,
             "learning (s)": self.learn_seconds,
             "solving (s)": self.solve_seconds or None,
             "testing (s)": self.test_seconds,
         }
-        rows = [(name, value) for name, value in measures.items() if value is not None]
+        rows = [(name, value) for name, value in shown.items() if value is not None]
         return html_table(rows, caption=f"batch {self.batch} of {self.batches}")
 
 
@@ -198,7 +177,7 @@ def _learn_and_test(
                 report = replace(report, losses=strategy.retrain())
         tally.teach(sorted(set(batch.labels.tolist())), i + 1)
 
-        confusion, measures = None, None
+        confusion, measures = None, Measures()
         if tested:
             frames = test_set.frames(strategy, clock)
             confusion = test_set.confusion(frames.answer(strategy, clock))
@@ -220,41 +199,6 @@ def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> Lea
     if z is not None and is_frozen(strategy):
         return strategy.learn_embedded(z, batch.labels, batch.sessions)
     return strategy.learn(batch.images, batch.labels, batch.sessions)
-
-
-def collect(
-    strategy: Strategy | str,
-    stream: Stream,
-    *,
-    backbone: Backbone | nn.Module | None = None,
-    seed: int = 0,
-    test_every: int = 1,
-    test_thin: int = 1,
-    retrain: int | None = None,
-    start: int = 0,
-    tally: Tally | None = None,
-    features: FeatureCache | None = None,
-    progress: Progress | None = None,
-    on_step: OnStep | None = None,
-    **options: OptionValue,
-) -> list[Step]:
-    """Return all the steps of `evaluate`, which has the same arguments, as a list."""
-    steps = evaluate(
-        strategy,
-        stream,
-        backbone=backbone,
-        seed=seed,
-        test_every=test_every,
-        test_thin=test_thin,
-        retrain=retrain,
-        start=start,
-        tally=tally,
-        features=features,
-        progress=progress,
-        on_step=on_step,
-        **options,
-    )
-    return list(steps)
 
 
 @dataclass(frozen=True)
@@ -446,7 +390,7 @@ def make_step(
     stream: Stream,
     strategy: Strategy,
     report: LearnReport,
-    measures: Measures | None,
+    measures: Measures,
     confusion: Tensor | None,
     clock: Clock,
 ) -> Step:
@@ -457,14 +401,14 @@ def make_step(
         stream: the stream.
         strategy: the strategy, which has learned the batch.
         report: its report about the batch.
-        measures: the measures after the test; None if there was no test.
+        measures: the measures after the test; all None if there was no test.
         confusion: the confusion matrix of the test; None if there was no test.
         clock: the time that the batch took.
     """
-    measured: dict[str, Any] = dict.fromkeys(MEASURES) if measures is None else vars(measures)
     return Step(
         batch=number,
         batches=len(stream),
+        measures=measures,
         confusion=confusion,
         class_accuracy={} if confusion is None else metrics.class_accuracy(confusion),
         test_frames=0 if confusion is None else int(confusion.sum()),
@@ -475,7 +419,6 @@ def make_step(
         stored_bytes=report.stored_bytes,
         saturated=report.saturated,
         report=report,
-        **measured,
     )
 
 

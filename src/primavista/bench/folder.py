@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from primavista.bench.data import DataFacts, StrictModel
-from primavista.bench.metrics import MEASURES
+from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
 from primavista.storage import disk, learner_file
@@ -43,7 +43,7 @@ RESULT = "result.json"
 FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
-FORMATS = (1, 2)  # of `run.json`
+FORMAT = 1  # of `run.json`
 CHECKPOINT_FORMAT = 1  # of the manifest of `checkpoint.safetensors`
 KEPT = (
     "Free some space or choose another folder; what is written is kept, "
@@ -61,29 +61,18 @@ class _FileModel(BaseModel):
 
 
 class BatchMetrics(_FileModel):
-    """One line of `metrics.jsonl`: the reproducible facts of one batch; see `bench.metrics`.
+    """One line of `metrics.jsonl`: the reproducible facts of one batch.
 
     Args:
-        batch: the number of the batch, from 1.
-        patterns: how many patterns it had.
-        new_classes: the classes that it showed for the first time.
-        losses: the mean loss of each epoch; None if it was not finite.
-        saturated: the share of guarded weights whose importance is at its limit.
-        state_bytes: bytes beyond the network, its head and stored data.
-        stored_bytes: bytes of stored data.
-        accuracy: percent over the test frames; None, like the rest, if there was no test.
-        average: the average incremental accuracy, in percent.
-        forgetting: in points; in results of format 1, minus the backward transfer by classes.
-        forward_transfer: in points.
-        class_accuracy: percent for each class of the test set, by its number as a text.
-        seen_accuracy: percent over the test frames of the classes met so far.
-        average_accuracy: the mean of `task_accuracy`.
-        average_anytime: the mean of the average accuracies so far.
-        backward_transfer: in points.
-        transfer_batches: the number of batches that forward transfer was measured on.
-        transfer_frames: the number of their frames that were predicted for it.
-        task_accuracy: a row of the matrix R: percent for the classes that a batch showed first, by
-            the number of that batch as a text.
+        batch: The number of the batch, from 1.
+        patterns: The number of its patterns.
+        new_classes: The classes that it showed for the first time.
+        losses: The mean loss of each epoch; None if it was not finite.
+        saturated: The share of guarded weights whose importance is at its limit.
+        state_bytes: Bytes beyond the network, its head and stored data.
+        stored_bytes: Bytes of stored data.
+        measures: See `bench.metrics`; each is None if there was no test.
+        class_accuracy: Percent for each class of the test set; empty if there was no test.
     """
 
     batch: int
@@ -93,29 +82,12 @@ class BatchMetrics(_FileModel):
     saturated: float | None = None
     state_bytes: int | None = None
     stored_bytes: int | None = None
-    accuracy: float | None = None
-    average: float | None = None
-    forgetting: float | None = None
-    forward_transfer: float | None = None
-    class_accuracy: dict[str, float] | None = None
-    seen_accuracy: float | None = None
-    average_accuracy: float | None = None
-    average_anytime: float | None = None
-    backward_transfer: float | None = None
-    transfer_batches: int | None = None
-    transfer_frames: int | None = None
-    task_accuracy: dict[str, float] | None = None
+    measures: Measures = Measures()
+    class_accuracy: dict[int, float] = {}
 
     @classmethod
     def from_step(cls, step: Step) -> BatchMetrics:
-        """Return the reproducible part of the measurements after a batch.
-
-        Args:
-            step: the measurements.
-        """
-        tested = step.accuracy is not None
-        by_class = {str(label): value for label, value in step.class_accuracy.items()}
-        by_task = {str(task): value for task, value in step.task_accuracy.items()}
+        """Return the reproducible part of the measurements after a batch."""
         return cls(
             batch=step.batch,
             patterns=step.report.patterns,
@@ -124,35 +96,16 @@ class BatchMetrics(_FileModel):
             saturated=step.saturated,
             state_bytes=step.state_bytes,
             stored_bytes=step.stored_bytes,
-            class_accuracy=by_class if tested else None,
-            transfer_batches=step.transfer_batches if tested else None,
-            transfer_frames=step.transfer_frames if tested else None,
-            task_accuracy=by_task if tested else None,
-            **{name: getattr(step, name) for name in MEASURES},
+            measures=step.measures,
+            class_accuracy=step.class_accuracy,
         )
-
-
-class FinalMetrics(_FileModel):
-    """The measures after the last batch, in percent and points; see `bench.metrics`."""
-
-    accuracy: float | None = None
-    seen_accuracy: float | None = None
-    average: float | None = None
-    average_accuracy: float | None = None
-    average_anytime: float | None = None
-    forgetting: float | None = None
-    backward_transfer: float | None = None
-    forward_transfer: float | None = None
-    transfer_batches: int | None = None
-    transfer_frames: int | None = None
 
 
 class CellResult(_FileModel):
     """The content of `result.json`.
 
     Args:
-        format: the version of the file; in 1, `final.forgetting` is minus the backward transfer by
-            classes.
+        format: the version of the file.
         final: the measures after the last batch.
         matrix: R, with `batches`, `tasks` and `rows` as in `metrics.AccuracyMatrix`.
         confusion: the confusion matrix after the last batch: rows are true classes.
@@ -160,8 +113,7 @@ class CellResult(_FileModel):
         categories: the category of each class.
         batches: how many batches were learned.
         learn_seconds: time spent learning.
-        solve_seconds: time spent solving for the weights of heads that keep sums; None in format 1,
-            where testing contains it.
+        solve_seconds: time spent solving for the weights of heads that keep sums.
         test_seconds: time spent testing.
         peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
         operations: floating-point operations per frame of the last batch, by the fields of
@@ -170,13 +122,13 @@ class CellResult(_FileModel):
         stored_bytes: bytes of stored data.
         parameters: the parameters of the network, and D for each class: those of a linear head.
         order: the origin of the order of the batches.
-        data: the facts of the data; None in results of versions that did not record them.
-        weights_sha256: the checksum of the strategy's final state; see `state_sha256`.
+        data: the facts of the data.
+        state_sha256: the checksum of the strategy's final state.
         machine: the machine that ran the last batches.
     """
 
-    format: Literal[1, 2] = 2
-    final: FinalMetrics = FinalMetrics()
+    format: Literal[1] = 1
+    final: Measures = Measures()
     matrix: dict[str, list[Any]] | None = None
     confusion: list[list[int]] | None = None
     classes: list[str] = []
@@ -192,17 +144,8 @@ class CellResult(_FileModel):
     parameters: int | None = None
     order: str | None = None
     data: DataFacts | None = None
-    weights_sha256: str | None = None
+    state_sha256: str | None = None
     machine: dict[str, Any] = {}
-
-    @property
-    def state_sha256(self) -> str | None:
-        """The checksum of the strategy's final state.
-
-        The file calls it `weights_sha256`, which in `run.json` is the file of weights that the
-        network begins with.
-        """
-        return self.weights_sha256
 
 
 @dataclass(frozen=True)
@@ -234,9 +177,9 @@ def read_cell(path: Path) -> CellContents:
         FileError: if `run.json`, `result.json` or `failed.json` is damaged, or not of this format.
     """
     run = _read_object(path / RUN) or {}
-    if run.get("format") not in FORMATS:
+    if run.get("format") != FORMAT:
         raise FileError(
-            f"{path / RUN} has format {run.get('format')!r}; this version reads 1 and 2"
+            f"{path / RUN} has format {run.get('format')!r}; this version reads {FORMAT}"
         )
     result = _read_object(path / RESULT)
     failed = _read_object(path / FAILED) if result is None else None
@@ -501,7 +444,7 @@ class FolderRecord(StrictModel):
         plans: the plans as they were last run, by name.
     """
 
-    format: Literal[2] = 2
+    format: Literal[1] = 1
     base: dict[str, Any]
     groups: list[GroupRecord]
     plans: dict[str, dict[str, Any]]
@@ -600,11 +543,8 @@ def read_folder_record(out: Path) -> FolderRecord | None:
     """
     raw = read_json(out / PLAN)
     try:
-        if isinstance(raw, dict) and raw.get("format") == 1:  # of one plan alone
-            groups = [{**group, "plan": raw["name"]} for group in raw["groups"]]
-            raw = {"base": raw["base"], "groups": groups, "plans": {raw["name"]: raw["plan"]}}
         return None if raw is None else FolderRecord.model_validate(raw)
-    except (ValidationError, KeyError, TypeError) as error:
+    except ValidationError as error:
         raise _damaged(out, error) from error
 
 

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+Better = Literal["high", "low"]
 ClassCounts = Mapping[int, tuple[int, int]]  # by class: the number of right frames, and of all
 
 
@@ -88,9 +89,17 @@ def class_accuracy(matrix: Tensor) -> dict[int, float]:
     return {label: 100 * right / all_ for label, (right, all_) in class_counts(matrix).items()}
 
 
+def _measure(title: str, better: Better | None) -> Any:
+    """Declare a measure: its title in tables, and whether high or low values of it are better."""
+    return field(default=None, metadata={"title": title, "better": better})
+
+
 @dataclass(frozen=True)
 class Measures:
-    """The measures after one test; the module's text defines them. None: not defined yet.
+    """The measures after one test; the module's text defines them. None: not defined, or no test.
+
+    They are declared here and nowhere else: steps, `metrics.jsonl`, `result.json` and the records
+    of `load_results` contain them in a field `measures` or `final`.
 
     Args:
         accuracy: A_i.
@@ -101,28 +110,30 @@ class Measures:
         forgetting: F_i.
         backward_transfer: BWT_i.
         forward_transfer: FWT_i.
-        transfer_batches: the number of batches that FWT_i is a mean over.
-        transfer_frames: the number of frames in these batches that were asked.
+        transfer_batches: The number of batches that FWT_i is a mean over.
+        transfer_frames: The number of frames in these batches that were asked.
         task_accuracy: R[i, j] by the batch j that showed the classes first.
     """
 
-    accuracy: float
-    seen_accuracy: float | None
-    average: float
-    average_accuracy: float | None
-    average_anytime: float | None
-    forgetting: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
-    transfer_batches: int
-    transfer_frames: int
-    task_accuracy: dict[int, float]
+    accuracy: float | None = _measure("accuracy (%)", "high")
+    seen_accuracy: float | None = _measure("on the classes seen (%)", "high")
+    average: float | None = _measure("average incremental (%)", "high")
+    average_accuracy: float | None = _measure("average over tasks (%)", "high")
+    average_anytime: float | None = _measure("average anytime (%)", "high")
+    forgetting: float | None = _measure("forgetting", "low")
+    backward_transfer: float | None = _measure("backward transfer", "high")
+    # It rests on other frames in each run, so no value is the best one.
+    forward_transfer: float | None = _measure("forward transfer", None)
+    transfer_batches: int = 0
+    transfer_frames: int = 0
+    task_accuracy: dict[int, float] = field(default_factory=dict)
 
 
-# The fields of `Measures` that say what the others rest on.
-DETAILS = ("transfer_batches", "transfer_frames", "task_accuracy")
-# The keys of the measures of accuracy, in files and records.
-MEASURES = tuple(one.name for one in fields(Measures) if one.name not in DETAILS)
+# The fields that are measures; the title of each, and whether high or low values of it are better.
+_DECLARED = [one for one in fields(Measures) if one.metadata]
+TITLES: dict[str, str] = {one.name: one.metadata["title"] for one in _DECLARED}
+BETTER: dict[str, Better | None] = {one.name: one.metadata["better"] for one in _DECLARED}
+MEASURES = tuple(TITLES)
 
 
 @dataclass

@@ -12,20 +12,17 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
 from primavista.backbones.spec import OWN_NETWORKS
+from primavista.bench.checksums import data_fingerprint
 from primavista.bench.data import (
     Data,
     Positive,
@@ -34,49 +31,21 @@ from primavista.bench.data import (
     TestSetName,
     choose_test_set,
 )
-from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
-from primavista.bench.resolve import all_options, freezes
+from primavista.bench.identity import code_fingerprint, fingerprint_of
+from primavista.bench.resolve import all_options
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
 from primavista.networks.base import FROM_FUNCTION, Precision
 from primavista.progress import Progress
 from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
-from primavista.strategies.registry import RENAMED, current_names, register, strategy_info
+from primavista.strategies.registry import register, strategy_class, strategy_info
 from primavista.streams.protocols import parse_protocol
 
-# Fields of a cell that its plan does not set, or that format 1 did not have.
+# The fields of a cell that do not change its question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
-# Files and the names of folders keep the names that options had when the first results were
-# written, so that results of every version resume.
-STORED = {new: old for old, new in RENAMED.items()}
+Options = dict[str, OptionValue]  # of a strategy, by name
 MOST_DIGITS = 10  # of a number of batches in a name, which may come from a foreign file
-
-Value = TypeVar("Value")
-
-
-def stored_options(options: Mapping[str, Value]) -> dict[str, Value]:
-    """Return options under the names that they have in files and in the names of folders.
-
-    Args:
-        options: options of a strategy under their present names.
-
-    >>> stored_options({"moments_decay": 0.99, "lr": 0.1})
-    {'past': 0.99, 'lr': 0.1}
-    """
-    return {STORED.get(name, name): value for name, value in options.items()}
-
-
-def _read_options(options: dict[str, OptionValue]) -> dict[str, OptionValue]:
-    """The inverse of `stored_options`; it also accepts present names."""
-    return current_names(options, warn=False)
-
-
-StrategyOptions = Annotated[
-    dict[str, OptionValue],
-    AfterValidator(_read_options),
-    PlainSerializer(stored_options, return_type=dict[str, OptionValue]),
-]
 
 
 class BackboneSpec(StrictModel):
@@ -111,13 +80,12 @@ class Cell(StrictModel):
     """One strategy over one run of a protocol: everything that its numbers depend on.
 
     Two equal cells on equal machines give equal `metrics.jsonl`. `model_dump` is what `run.json`
-    holds, and the sha256 of `model_dump_json` is the cell's key: both write options under their
-    stored names.
+    holds, and the sha256 of `model_dump_json` is the cell's key.
 
     Args:
-        format: the version of `run.json`; 1 had no fingerprints.
+        format: the version of `run.json`.
         strategy: the name of the strategy.
-        options: every option of the strategy, under its present name.
+        options: every option of the strategy.
         protocol: the protocol with its parameters, as `streams.protocols.Protocol` writes it.
         run: which random order of the protocol.
         data: the data set.
@@ -134,16 +102,16 @@ class Cell(StrictModel):
         retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
         limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
-            says so; format 1 wrote 0 always.
-        code: the fingerprint of the code that computes the cell; see `bench.identity`.
+            says so.
+        code: the version of the package and the hash of the user's own code; see `bench.identity`.
         data_sha256: the fingerprint of the files of the data; None if there are none.
         weights_sha256: the checksum of a file of weights that the network begins with; None for
             weights by name.
     """
 
-    format: Literal[1, 2] = 2
+    format: Literal[1] = 1
     strategy: str
-    options: StrategyOptions
+    options: Options
     protocol: str
     run: Annotated[int, Field(ge=0)]
     data: Data
@@ -162,12 +130,6 @@ class Cell(StrictModel):
     code: str | None = None
     data_sha256: str | None = None
     weights_sha256: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _recorded(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out fields without a value: cells of format 1 are written as they were read."""
-        table: dict[str, Any] = write(self)
-        return {name: v for name, v in table.items() if v is not None or name not in IDENTITY}
 
     @property
     def question(self) -> str:
@@ -196,7 +158,7 @@ class Cell(StrictModel):
     def folder_name(self) -> str:
         """The cell's folder, relative to the folder of the results."""
         name = self.strategy.replace("*", "-star").replace("+", "-plus")
-        changed = stored_options(self.changed_options)
+        changed = self.changed_options
         options = "".join(f"-{option}={value}" for option, value in changed.items())
         safe = re.sub(r"[^\w.=-]", "_", name + options)[:80]
         protocol = re.sub(r"[^\w.=-]", "-", self.protocol)[:80]
@@ -251,8 +213,8 @@ class Group(StrictModel):
     title: str = ""
     strategies: Names
     protocols: Protocols
-    options: StrategyOptions = Field(default_factory=dict)
-    variants: Annotated[list[StrategyOptions], Field(min_length=1)] = NO_VARIANTS
+    options: Options = Field(default_factory=dict)
+    variants: Annotated[list[Options], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
     tests: Annotated[list[TestSetName], Field(min_length=1)] | None = None
     test_every: Positive | None = None
@@ -359,10 +321,8 @@ class Plan(StrictModel):
     def base(self) -> dict[str, Any]:
         """Return the settings that all cells share: one folder of results has one base."""
         keys = {"data", "backbone", "device", "threads", "precision", "deterministic"}
-        keys |= {"limit", "seed"}
-        # Results of versions without engines do not name one.
-        engine = {} if self.engine == "torch" else {"engine": self.engine}
-        return {**self.model_dump(include=keys), **engine, "device": self._device()}
+        keys |= {"limit", "seed", "engine"}
+        return {**self.model_dump(include=keys), "device": self._device()}
 
     def _weights_sha256(self) -> str | None:
         """Return the checksum of a file of weights; weights by name have theirs in the code."""
@@ -389,7 +349,7 @@ class Plan(StrictModel):
         for protocol, strategy, variant in grid:
             retrain = group.retrain if strategy_info(strategy).retrains else None
             options = self._options(group, strategy, protocol, variant, retrain)
-            engine = self._engine(strategy, options)
+            engine = self._engine(strategy)
             for test, run in product(group.tests or [self.test], numbers):
                 data, thin = self._tested(group, test)
                 yield Cell(
@@ -412,9 +372,9 @@ class Plan(StrictModel):
                     hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
-    def _engine(self, strategy: str, options: dict[str, Any]) -> Engine:
+    def _engine(self, strategy: str) -> Engine:
         """Return the engine of a cell: torch, unless its representation is eventually frozen."""
-        if self.engine == "torch" or freezes(strategy, options):
+        if self.engine == "torch" or getattr(strategy_class(strategy), "freezes", False):
             return self.engine
         return "torch"
 
@@ -531,8 +491,7 @@ def make_plan(
     """Make a plan from the content of a TOML file.
 
     Strategies and a backbone of your own that the plan names by reference are registered, which
-    imports them: a plan is a program that you run. Options under a name of an earlier version are
-    accepted with a `DeprecationWarning`.
+    imports them: a plan is a program that you run.
 
     Args:
         table: the content of the file.
@@ -548,8 +507,6 @@ def make_plan(
     pairs = [parse_setting(text, "data.frames=4") for text in overrides]
     if any(keys == ["data", "kind"] for keys, _ in pairs):
         content["data"] = {}  # the settings of another kind of data do not apply
-    for group in _tables(content, "groups"):
-        _rename_options(group)
     for keys, value in pairs:
         _override(content, keys, value)
     try:
@@ -576,21 +533,12 @@ def _tables(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
-def _rename_options(group: dict[str, Any]) -> None:
-    """Replace earlier names of options by the present ones, with a warning."""
-    if isinstance(group.get("options"), dict):
-        group["options"] = current_names(group["options"])
-    if variants := _tables(group, "variants"):
-        group["variants"] = [current_names(variant) for variant in variants]
-
-
 def _override(table: dict[str, Any], keys: list[str], value: Any) -> None:
     """Set one key, in the groups that have it too, so that the override holds everywhere."""
     name = keys[0]
     if name == "options":  # of every strategy, everywhere
         for group in _tables(table, "groups"):
-            options = current_names({".".join(keys[1:]): value})
-            group["options"] = {**group.get("options", {}), **options}
+            group["options"] = {**group.get("options", {}), ".".join(keys[1:]): value}
         return
     if len(keys) == 1 and name in Group.model_fields and name not in ("name", "title"):
         for group in _tables(table, "groups"):

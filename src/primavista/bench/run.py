@@ -90,8 +90,9 @@ class CellState:
         if self.began is not None:
             self.seconds += now - self.began
         self.began = now
-        if event.line["accuracy"] is not None:
-            self.accuracy = event.line["accuracy"]
+        accuracy = event.line["measures"]["accuracy"]
+        if accuracy is not None:
+            self.accuracy = accuracy
 
 
 OnCellEvent: TypeAlias = Callable[[CellState, CellEvent], None]
@@ -343,7 +344,7 @@ def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
 
 
 def _seconds(timings: Mapping[str, Any]) -> list[float]:
-    """Return the times in a line of `timings.jsonl`; format 1 has no time of solving."""
+    """Return the times in a line of `timings.jsonl`."""
     return [timings[name] for name in TIMES if isinstance(timings.get(name), int | float)]
 
 

@@ -12,12 +12,7 @@ from typing import Any, Protocol
 from primavista.bench.metrics import MEASURES
 from primavista.errors import InputError, require_extra
 
-NUMBERS = (
-    *MEASURES,
-    "saturated",
-    "state_bytes",
-    "stored_bytes",
-)
+NUMBERS = ("saturated", "state_bytes", "stored_bytes")
 
 
 class Tracker(Protocol):
@@ -140,7 +135,7 @@ class WandB:
         if name in self._runs:
             run = self._runs.pop(name)
             if result is not None:
-                run.summary.update(result["final"])
+                run.summary.update(_measures(result["final"]))
             run.finish(exit_code=0 if result is not None else 1)
 
     def close(self) -> None:
@@ -152,14 +147,16 @@ class WandB:
 def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield the numbers of a line of `metrics.jsonl` that make curves, each with its name.
 
-    Args:
-        line: the line.
-
-    >>> list(scalars({"batch": 3, "accuracy": 50.0, "average": None, "losses": [2.0, 1.0]}))
+    >>> list(scalars({"measures": {"accuracy": 50.0, "average": None}, "losses": [2.0, 1.0]}))
     [('accuracy', 50.0), ('loss', 1.0)]
     """
-    for key in NUMBERS:
-        if line.get(key) is not None:
-            yield key, line[key]
+    numbers = {**_measures(line["measures"]), **{name: line.get(name) for name in NUMBERS}}
+    for name, value in numbers.items():
+        if value is not None:
+            yield name, value
     if line.get("losses") and line["losses"][-1] is not None:
         yield "loss", line["losses"][-1]
+
+
+def _measures(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: table.get(name) for name in MEASURES}

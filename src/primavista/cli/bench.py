@@ -128,7 +128,6 @@ def status(
             f"note: this is the plan as it was last run; {plan} differs from it now, or --set did"
         )
         console.print(printable(text), markup=False, soft_wrap=True)
-    print_old_cells(console, folder)
     _print_other_results(console, folder, states)
     print_failures(console, [state for state in states if state.status == "failed"])
     left = seconds_left(states, max(1, found["running"]))
@@ -324,7 +323,6 @@ def run_with_progress(
     Raises:
         typer.Exit: with code 130 after Ctrl-C.
     """
-    print_old_cells(console, suite.out)
     display = ProgressDisplay(console, suite, cells_at_once(suite, executor))
     try:
         with display:
@@ -336,20 +334,6 @@ def run_with_progress(
         raise typer.Exit(130) from None
     print_failures(console, failed)
     return failed
-
-
-def print_old_cells(console: Console, out: Path) -> None:
-    """Say if a folder holds cells that learned by rules of version 0.1.
-
-    Args:
-        console: where to print.
-        out: the folder of the results.
-    """
-    from primavista.bench.old_cells import old_rules_note, stored_options_in
-
-    note = old_rules_note(stored_options_in(out))
-    if note:
-        console.print(f"[yellow]note:[/yellow] {escape(printable(note))}", soft_wrap=True)
 
 
 def cells_at_once(suite: Suite, executor: Executor) -> int:

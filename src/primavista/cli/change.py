@@ -79,7 +79,7 @@ def merge(
                 merged.merge(other.expanduser())
             except InputError as error:
                 raise InputError(f"{other} cannot be merged: {error}") from error
-        merged.settled().save(target)
+        merged.without_undo().save(target)
     typer.echo(summary(merged, target))
 
 

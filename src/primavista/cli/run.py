@@ -201,7 +201,8 @@ def _print_results(console: Console, suite: Suite) -> None:
 def _result_columns(state: CellState, cell: CellContents, result: CellResult) -> tuple[str, ...]:
     seconds = result.learn_seconds or 0.0
     change = result.final.backward_transfer
-    curve = [line.accuracy for line in cell.metrics if line.accuracy is not None]
+    accuracies = [line.measures.accuracy for line in cell.metrics]
+    curve = [accuracy for accuracy in accuracies if accuracy is not None]
     return (
         state.planned.title.partition(" on ")[0].rpartition(":")[2],  # of a reference, the name
         f"{result.final.accuracy:.1f} %",

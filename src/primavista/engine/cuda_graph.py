@@ -35,9 +35,8 @@ class CapturedFunction:
     as that of a last minibatch, are captured after more calls. The results are the same. A function
     that cannot be captured is called directly, with a warning.
 
-    Args:
-        function: returns a tensor or None. All other tensors that it reads or writes must keep
-            their place in memory.
+    The function returns a tensor or None. All other tensors that it reads or writes must keep their
+    place in memory.
     """
 
     function: Callable[..., Tensor | None]
@@ -89,7 +88,7 @@ class CapturedFunction:
         capture.graph = graph
 
     def __deepcopy__(self, memo: dict[int, object]) -> CapturedFunction:
-        raise TypeError("a captured function belongs to the tensors that it was made of")
+        raise TypeError("a captured function cannot be copied: it refers to fixed tensors")
 
 
 class ReusedOnGPU(NotCopiedCache):
@@ -108,12 +107,8 @@ class ReusedOnGPU(NotCopiedCache):
     ) -> T:
         """Return an object that an earlier batch made, or make it; on a CPU it is always made.
 
-        Args:
-            kind: the kind of the object.
-            key: everything that the object depends on.
-            tensors: the tensors that must still be in the same memory, at least one.
-            make: makes the object.
-            most: the number of most recent objects of this kind that are kept.
+        It depends on `key` and on the memory of `tensors`, of which there is at least one. Of each
+        kind, the `most` objects that were made last are kept.
         """
         if not tensors[0].is_cuda:
             return make()
@@ -127,20 +122,19 @@ class ReusedOnGPU(NotCopiedCache):
         return made
 
 
-def copied_in_place(values: Sequence[Tensor], places: Sequence[Tensor]) -> bool:
-    """Copy values into the tensors of the previous batch; return False if they do not fit.
+class KeptTensors(NotCopiedCache):
+    """Tensors with new values in each batch that keep their place in memory.
 
-    On a GPU a captured step reads these tensors. On a CPU, new copies of the weights in each batch
-    would fragment the heap, which grew by 300 MB over 25 batches.
-
-    Args:
-        values: the new tensors.
-        places: the tensors of the previous batch; empty if there are none.
+    On a GPU a captured step reads and writes them. On a CPU, new copies of the weights in each
+    batch would fragment the heap, which grew by 300 MB over 25 batches.
     """
-    if not places or len(places) != len(values):
-        return False
-    for place, value in zip(places, values, strict=True):
-        if place.device != value.device or place.shape != value.shape:
-            return False
-    torch._foreach_copy_(list(places), list(values))
-    return True
+
+    def put(self, name: str, values: Sequence[Tensor]) -> list[Tensor]:
+        """Copy values into the tensors of the previous batch, if they fit, and return these."""
+        kept: list[Tensor] = self.get(name, [])
+        places, wanted = ([(t.device, t.dtype, t.shape) for t in ts] for ts in (kept, values))
+        if places != wanted:
+            kept = self[name] = [value.clone() for value in values]
+        else:
+            torch._foreach_copy_(kept, list(values))
+        return kept

@@ -249,7 +249,7 @@ class Learner:
         with self._history.changing:
             state = self._state
             strategy = state.strategy.draft()
-            if strategy.features_from is None or lesson.features_from != strategy.features_from:
+            if not self.can_learn_again(lesson):
                 raise InputError(
                     "these features come from another learner, or from before its representation "
                     "was trained: teach the lesson from its frames"
@@ -272,6 +272,15 @@ class Learner:
         this learner or to a copy of it; another one would learn it from its frames.
         """
         return LessonBuffer(self.strategy)
+
+    def can_learn_again(self, lesson: LessonFeatures) -> bool:
+        """Return True if `learn_again` accepts these features: they come from this representation.
+
+        Args:
+            lesson: The lesson, made by `LessonBuffer.without_frames`.
+        """
+        now = self.strategy.features_from
+        return now is not None and lesson.features_from == now
 
     def _features(self, strategy: TaughtStrategy, images: Frames, progress: Progress | None) -> Any:
         """Return the features of a lesson; None if it trains the representation."""

@@ -1,5 +1,5 @@
-"""Addresses of cameras, webhooks and brokers: names that do not show their secrets, and the waiting
-time before an address that failed is tried again."""
+"""Addresses of cameras and brokers: names that do not show their secrets, and the waiting time
+before an address that failed is tried again."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class CWRHead(Rows):
         self.tw.requires_grad_()
 
     @torch.no_grad()
-    def consolidate(self, present: Tensor, cur: Tensor, known: int) -> None:
+    def consolidate(self, present: Tensor, cur: Tensor) -> None:
         """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11)."""
         device = self.cw.device
         present, cur = (tensor.to(device, non_blocking=True) for tensor in (present, cur))

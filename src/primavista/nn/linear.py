@@ -17,8 +17,7 @@ class LinearHead(Rows):
     never seen take part in training as negatives.
 
     Args:
-        dim: the number of features.
-        capacity: the number of rows.
+        dim: the number of features; `capacity` is the number of rows.
         unseen: with `reset`, the rows of classes never seen are set to 0 after each batch.
         generator: draws the initial weights by MSRA (He et al. 2015); None for weights of 0.
     """
@@ -42,42 +41,24 @@ class LinearHead(Rows):
         self.add_rows("bias", torch.zeros(capacity), parameter=True)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Score features.
-
-        Args:
-            z: N x dim.
-
-        Returns:
-            N x capacity.
-        """
+        """Score features, N x dim."""
         return F.linear(z, self.weight, self.bias)
 
     scores = forward
 
     def load(self, present: Tensor) -> None:
-        """Prepare for a batch; a linear head continues with its present weights.
+        """Prepare for a batch: a linear head continues with its present weights."""
 
-        Args:
-            present: the rows of the classes of the batch.
-        """
+    def consolidate(self, present: Tensor, cur: Tensor) -> None:
+        """Finish a batch: a linear head keeps its present weights."""
 
     @torch.no_grad()
-    def consolidate(self, present: Tensor, cur: Tensor, known: int) -> None:
-        """Finish a batch: with `unseen="reset"`, set the rows of classes never seen to 0.
-
-        Args:
-            present: the rows of the classes of the batch.
-            cur: the number of patterns of each of these classes.
-            known: the number of known classes.
-        """
+    def reset_unseen(self, known: int) -> None:
+        """Set the rows beyond those of the known classes to 0, if `unseen="reset"`."""
         if self.unseen == "reset":
             self.weight[known:] = 0
             self.bias[known:] = 0
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the tensors to train.
-
-        Returns:
-            The tensors by name.
-        """
+        """Return the tensors to train, by name."""
         return {"weight": self.weight, "bias": self.bias}

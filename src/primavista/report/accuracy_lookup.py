@@ -13,9 +13,7 @@ from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order
 from primavista.strategies.builtin import STRATEGIES
 
-# Options that do not make a variant: `every` depends on the plan, and in version 0.1 the start-up
-# depended on the data set.
-NOT_A_VARIANT = frozenset({"startup", "every"})
+NOT_A_VARIANT = frozenset({"every"})  # an option that depends on the plan
 NONE: Mapping[str, Any] = {}
 
 
@@ -24,8 +22,8 @@ class Finals:
     """The finished cells of one data set, network and precision.
 
     Args:
-        title: the name of the data set.
-        cells: the finished cells, by strategy, protocol, changed options and test set.
+        title: The name of the data set.
+        cells: The finished cells, by strategy, protocol, changed options and test set.
     """
 
     title: str
@@ -40,23 +38,14 @@ class Finals:
     ) -> dict[int, float]:
         """Return the final accuracy of each run.
 
-        Args:
-            strategy: the name of the strategy.
-            protocol: the name of the protocol.
-            changes: the options that differ from the preset, all of them.
-            full: whether the full test set was used, or the reduced one; None is the reduced one
-                if there is a result for it.
+        `changes` are all options that differ from the preset. `full` says whether the full test set
+        was used, or the reduced one; None is the reduced one if there is a result for it.
         """
         pairs = ((cell.run, cell.final()) for cell in self._find(strategy, protocol, changes, full))
         return {run: value for run, value in pairs if value is not None}
 
     def after_batch_1(self, strategy: str, protocol: str) -> dict[int, float]:
-        """Return the accuracy of each run after batch 1; see `final`.
-
-        Args:
-            strategy: the name of the strategy.
-            protocol: the name of the protocol.
-        """
+        """Return the accuracy of each run after batch 1; see `final`."""
         found = self._find(strategy, protocol, NONE, None)
         return {cell.run: cell.curve[1] for cell in found if 1 in cell.curve}
 
@@ -68,21 +57,12 @@ class Finals:
         return next((self.cells[key] for key in keys if key in self.cells), [])
 
     def protocols(self, beginning: str) -> list[str]:
-        """Return the protocols that there are, from coarse to fine.
-
-        Args:
-            beginning: the names begin with it.
-        """
+        """Return the protocols whose names begin so, from coarse to fine."""
         found = {protocol for _, protocol, *_ in self.cells if protocol.startswith(beginning)}
         return sorted(found, key=protocol_order)
 
     def changes(self, strategy: str, protocol: str) -> list[dict[str, Any]]:
-        """Return the options that differ from the preset, for each variant that there is.
-
-        Args:
-            strategy: the name of the strategy.
-            protocol: the name of the protocol.
-        """
+        """Return the options that differ from the preset, for each variant that there is."""
         found = {key[2] for key in self.cells if key[:2] == (strategy, protocol)}
         return [json.loads(text) for text in sorted(found)]
 
@@ -92,11 +72,8 @@ def find_finals(cells: Iterable[StoredCell]) -> list[Finals]:
 
     An option that all cells share, though it is not the preset's, does not make a variant: the
     user chose it for everything.
-
-    Args:
-        cells: any cells; unfinished ones are left out.
     """
-    done = [cell for cell in cells if cell.readable and cell.status == "done"]
+    done = [cell for cell in cells if cell.status == "done"]
     shared = _shared_options(done)
     found: dict[str, Finals] = {}
     for cell in done:
@@ -109,7 +86,6 @@ def find_finals(cells: Iterable[StoredCell]) -> list[Finals]:
 
 def _context(cell: StoredCell) -> str:
     """Return everything that compared cells must have in common beside their protocol."""
-    assert cell.cell is not None
     data = {name: value for name, value in cell.data.items() if name != "test"}
     backbone = {n: v for n, v in cell.settings.items() if n.startswith("backbone ")}
     return _json([data, backbone, cell.cell.precision, cell.cell.limit])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from primavista.report.accuracy_lookup import Finals, find_finals
@@ -19,6 +19,8 @@ BASELINES = ("naive", "lwf", "ewc")
 PROPOSED = ("ar1*", "cwr*")
 WIDE = {"r_max": 3.0, "d_max": 5.0}
 BATCH_NORM = {"norm": "bn"}
+NORMS = ("renorm.", "batch norm")
+ONE_RATE = {"lr_head": hyperparameters(strategy_info("ar1*"))["lr"]}  # that of the other layers
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Claim:
     """A claim with its comparisons; it holds if all of them do.
 
     Args:
-        title: the claim in a sentence.
-        paper: the paper's words, or why it is measured if it is a claim of ours.
-        comparisons: one per strategy and protocol.
+        title: The claim in a sentence.
+        paper: The paper's words, or why it is measured if it is a claim of ours.
+        comparisons: One per strategy and protocol.
     """
 
     title: str
@@ -77,6 +79,7 @@ def _format_estimate(estimate: Estimate | None) -> str:
 
 
 Comparisons = Iterator[Comparison]
+Compare = Callable[[Finals], Comparisons]
 
 
 def _title(strategy: str) -> str:
@@ -84,46 +87,39 @@ def _title(strategy: str) -> str:
 
 
 def _against(
-    finals: Finals, first: str, seconds: Iterable[str], expected: Expectation = "better"
-) -> Comparisons:
-    """Compare a strategy with others on every NICv2 protocol."""
-    for second in seconds:
-        for protocol in finals.protocols(NICV2):
-            sides = finals.final(first, protocol), finals.final(second, protocol)
-            what = f"{_title(first)} − {_title(second)}"
-            yield Comparison(what, protocol_title(protocol), expected, *sides)
+    firsts: Sequence[str], seconds: Sequence[str], expected: Expectation = "better"
+) -> Compare:
+    """Compare strategies with others on every NICv2 protocol."""
+
+    def compare(finals: Finals) -> Comparisons:
+        for first, second in product(firsts, seconds):
+            for protocol in finals.protocols(NICV2):
+                sides = finals.final(first, protocol), finals.final(second, protocol)
+                what = f"{_title(first)} − {_title(second)}"
+                yield Comparison(what, protocol_title(protocol), expected, *sides)
+
+    return compare
 
 
 def _variants(
-    finals: Finals,
-    strategies: Iterable[str],
+    strategies: Sequence[str],
     sides: tuple[str, str],
     changes: tuple[Mapping[str, Any], Mapping[str, Any]],
-    expected: Expectation,
-) -> Comparisons:
+    expected: Expectation = "better",
+) -> Compare:
     """Compare two variants of strategies on every NICv2 protocol.
 
     `sides` are the names of the variants, and `changes` their options that differ from the preset.
     """
-    for strategy in strategies:
-        for protocol in finals.protocols(NICV2):
-            first, second = (finals.final(strategy, protocol, own) for own in changes)
-            what = f"{_title(strategy)}, {sides[0]} − {sides[1]}"
-            yield Comparison(what, protocol_title(protocol), expected, first, second)
 
+    def compare(finals: Finals) -> Comparisons:
+        for strategy in strategies:
+            for protocol in finals.protocols(NICV2):
+                first, second = (finals.final(strategy, protocol, own) for own in changes)
+                what = f"{_title(strategy)}, {sides[0]} − {sides[1]}"
+                yield Comparison(what, protocol_title(protocol), expected, first, second)
 
-def _ar1_norm(finals: Finals) -> Comparisons:
-    return _variants(finals, ["ar1*"], ("renorm.", "batch norm"), ({}, BATCH_NORM), "better")
-
-
-def _all_norms(finals: Finals) -> Comparisons:
-    methods = ("cwr*", *BASELINES)
-    return _variants(finals, methods, ("renorm.", "batch norm"), ({}, BATCH_NORM), "better")
-
-
-def _baselines(finals: Finals) -> Comparisons:
-    for strategy in PROPOSED:
-        yield from _against(finals, strategy, BASELINES)
+    return compare
 
 
 def _collapse(finals: Finals) -> Comparisons:
@@ -169,34 +165,10 @@ def _gain(finals: Finals, protocol: str) -> Runs:
     return {run: ar1[run] - cwr[run] for run in ar1.keys() & cwr.keys()}
 
 
-def _dslda(finals: Finals) -> Comparisons:
-    for strategy in PROPOSED:
-        yield from _against(finals, strategy, ["dslda"])
-
-
 def _cwr_plus(finals: Finals) -> Comparisons:
     for protocol in finals.protocols("ni"):
         sides = finals.final("cwr*", protocol), finals.final("cwr+", protocol)
         yield Comparison("CWR* − CWR+", protocol_title(protocol), "better", *sides)
-
-
-def _wide_works(finals: Finals) -> Comparisons:
-    return _variants(finals, ["ar1*"], ("3 and 5", "batch norm"), (WIDE, BATCH_NORM), "better")
-
-
-def _narrow_better(finals: Finals) -> Comparisons:
-    return _variants(finals, ["ar1*"], ("table", "3 and 5"), ({}, WIDE), "better")
-
-
-def _guards(finals: Finals) -> Comparisons:
-    penalty = {"guard": "penalty"}
-    return _variants(finals, ["ar1*"], ("modulation", "penalty"), ({}, penalty), "the same")
-
-
-def _freezing(finals: Finals) -> Comparisons:
-    strategies = (*PROPOSED, *BASELINES)
-    sides = ("depthwise frozen", "nothing frozen")
-    return _variants(finals, strategies, sides, ({}, {"freeze": "none"}), "the same")
 
 
 def _freezing_on_ni(finals: Finals) -> Comparisons:
@@ -227,16 +199,6 @@ def _frozen(finals: Finals, setting: Mapping[str, Any], freeze: str) -> Runs:
     return finals.final("naive", "ni", changes)
 
 
-def _head_rate(finals: Finals) -> Comparisons:
-    """Compare AR1* with AR1* whose head has the learning rate of the other layers."""
-    one_rate = {"lr_head": hyperparameters(strategy_info("ar1*"))["lr"]}
-    return _variants(finals, ["ar1*"], ("two rates", "one rate"), ({}, one_rate), "better")
-
-
-def _root(finals: Finals) -> Comparisons:
-    return _variants(finals, PROPOSED, ("root", "no root"), ({}, {"wpast": "ratio"}), "better")
-
-
 def _test_sets(finals: Finals) -> Comparisons:
     strategies = sorted({strategy for strategy, *_, full in finals.cells if full})
     for strategy in strategies:
@@ -246,37 +208,24 @@ def _test_sets(finals: Finals) -> Comparisons:
             yield Comparison(what, protocol_title(protocol), "the same", reduced, full)
 
 
-def _upper_bound(finals: Finals) -> Comparisons:
-    return _against(finals, "cumulative", (*PROPOSED, "dslda"))
-
-
-def _prima(finals: Finals) -> Comparisons:
-    return _against(finals, "prima", (*PROPOSED, "dslda"))
-
-
-def _moments(finals: Finals) -> Comparisons:
-    pretrained = {"moments": "pretrained"}
-    return _variants(finals, ["ar1*"], ("ImageNet's", "batch 1's"), (pretrained, {}), "no better")
-
-
 # Title, the paper's words, and the comparisons that decide.
-CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
+CLAIMS: tuple[tuple[str, str, Compare], ...] = (
     (
         "Renormalisation lets AR1* learn from small batches, and helps with larger ones",
         "“for 391 batches Batch Normalization heavily hurt the learning capabilities”; it “brings "
         "some advantages … even when using larger batches” (section 4, fig:bn_vs_brn)",
-        _ar1_norm,
+        _variants(["ar1*"], NORMS, ({}, BATCH_NORM)),
     ),
     (
         "Renormalisation improves the other methods too",
         "“This modification improves accuracy of all the methods” (section 4)",
-        _all_norms,
+        _variants(["cwr*", *BASELINES], NORMS, ({}, BATCH_NORM)),
     ),
     (
         "CWR* and AR1* are better than Naive, LwF and EWC",
         "“CWR* and AR1* show a very good learning trend”; EWC and LWF “were not able to learn "
         "effectively” (sections 4 and 5)",
-        _baselines,
+        _against(PROPOSED, BASELINES),
     ),
     (
         "Naive, LwF and EWC are fair with 79 batches and collapse with 391",
@@ -294,12 +243,12 @@ CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
         "DSLDA is below CWR* and AR1*",
         "“DSLDA accuracy is quite good and stable but remains lower than CWR* and AR1* in all the "
         "three settings” (section 4)",
-        _dslda,
+        _against(PROPOSED, ["dslda"]),
     ),
     (
         "Cumulative is an upper bound",
         "“a sort of upper bound in terms of accuracy”, about 85% (section 4)",
-        _upper_bound,
+        _against(["cumulative"], [*PROPOSED, "dslda"]),
     ),
     (
         "CWR+ does not suit NIC; CWR* does",
@@ -310,12 +259,17 @@ CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
         "Modulating the learning rate is as good as the penalty",
         "“negligible in terms of accuracy (less than 0.1% average improvement in NICv2-79)” "
         "(section 4)",
-        _guards,
+        _variants(["ar1*"], ("modulation", "penalty"), ({}, {"guard": "penalty"}), "the same"),
     ),
     (
         "Freezing the depthwise layers does not matter on NICv2",
         "“in NICv2 experiments this had a negligible impact on the accuracy” (section 4)",
-        _freezing,
+        _variants(
+            [*PROPOSED, *BASELINES],
+            ("depthwise frozen", "nothing frozen"),
+            ({}, {"freeze": "none"}),
+            "the same",
+        ),
     ),
     (
         "On NI, freezing the depthwise layers is the best of four, the pointwise ones the worst",
@@ -327,25 +281,25 @@ CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
         "AR1* still works with r_max 3 and d_max 5",
         "“using the suggested values of r_max=3 and d_max=5 still works” (section 4); here: better "
         "than batch norm",
-        _wide_works,
+        _variants(["ar1*"], ("3 and 5", "batch norm"), (WIDE, BATCH_NORM)),
     ),
     (
         "Smaller r_max and d_max are better",
         "“reducing them (i.e. relaxing batch renormalization constrains) brings some” benefits "
         "(section 4)",
-        _narrow_better,
+        _variants(["ar1*"], ("table", "3 and 5"), ({}, WIDE)),
     ),
     (
         "AR1* benefits from a higher learning rate of the CWR layer",
         "“the overall model performance largely benefits from the use of an higher learning rate "
         "for the CWR layer” (appendix B)",
-        _head_rate,
+        _variants(["ar1*"], ("two rates", "one rate"), ({}, ONE_RATE)),
     ),
     (
         "The root in wpast helps",
         "“the weight for the most recent batches may be too low … a square root is used” "
         "(section 2.1)",
-        _root,
+        _variants(PROPOSED, ("root", "no root"), ({}, {"wpast": "ratio"})),
     ),
     (
         "The reduced test set gives the accuracies of the full one",
@@ -356,13 +310,15 @@ CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
     (
         "Ours: prima is better than the rehearsal-free strategies of the paper",
         "not in the paper: prima reads a frozen network at several depths",
-        _prima,
+        _against(["prima"], [*PROPOSED, "dslda"]),
     ),
     (
         "Ours: moments that continue ImageNet's are no better than those of batch 1",
         "“global moments computed on batch 1 are inherited by batch 2” (section 4); the "
         "alternative is not in the paper",
-        _moments,
+        _variants(
+            ["ar1*"], ("ImageNet's", "batch 1's"), ({"moments": "pretrained"}, {}), "no better"
+        ),
     ),
 )
 
@@ -373,9 +329,6 @@ def check_claims(cells: Sequence[StoredCell]) -> list[Claim]:
     A claim uses whatever cells there are, of any group, so that the cells of the paper's figures
     are not run again for it. Comparisons without a result on both sides are left out, and claims
     without a comparison.
-
-    Args:
-        cells: all cells.
     """
     if not any(group.claim for cell in cells for group in cell.groups):
         return []
@@ -400,12 +353,7 @@ def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Co
 
 
 def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per claim, or None if there is no claim.
-
-    Args:
-        claims: as `check_claims` returns them.
-        *notes: sentences below it, beside the rule of the verdicts.
-    """
+    """Return a table with one row per claim, or None if there is no claim."""
     if not claims:
         return None
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
@@ -414,12 +362,7 @@ def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
 
 
 def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per comparison, or None if there is no claim.
-
-    Args:
-        claims: as `check_claims` returns them.
-        *notes: sentences below it.
-    """
+    """Return a table with one row per comparison, or None if there is no claim."""
     rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
     if not rows:
         return None

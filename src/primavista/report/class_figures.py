@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primavista.report.class_names import class_curves, class_names, has_classes
-from primavista.report.figures import (
-    FAINT,
-    SMALL,
-    WIDTHS,
-    Picture,
-    drawing_style,
-    fit_text,
-    new_figure,
-    text_width,
-)
+from primavista.errors import require_extra
+from primavista.report.figures import FAINT, SMALL, WIDTHS, Picture, drawing_style, new_figure
+from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.titles import shorten_names
+from primavista.streams.names import CATEGORIES as CORE50_CATEGORIES
+from primavista.streams.rendered.renderer import CATEGORIES as RENDERED_CATEGORIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,153 +23,73 @@ if TYPE_CHECKING:
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 # A value is the opacity of this blue, which can be read on white and on a dark page.
 BLUE = (47 / 255, 128 / 255, 202 / 255)
-NAME_GAP = 1.12 * SMALL / 72  # inches per name
-TIGHT = 0.92  # names may be that much closer before a matrix spans the page
+NAME_GAP = 0.115  # inches per name
 MOST_INCHES = 8.0  # the height of a page; with more names than fit, classes are not named
 NAME_LETTERS = 20  # longer names are shortened
-KEY, MARGIN = 0.5, 0.24  # inches: the colour key to the right, the label of the axis to the left
-TOP, BOTTOM, LINE = 0.25, 0.34, 0.14  # inches: above, below, and for a second line below
+MOST_ACROSS = 16  # names below a matrix as wide as a column; with more it spans the page
 
 
-@dataclass(frozen=True)
-class RowNames:
-    """The names beside the rows of a matrix: of classes, or of categories.
+def has_classes(cell: StoredCell) -> bool:
+    """Return True if a cell recorded the accuracy of single classes."""
+    return any(step.class_accuracy for step in cell.steps)
 
-    Args:
-        texts: the names, shortened so that they stay distinct.
-        places: the row of each name.
-        edges: rows at which a category ends, where categories are named.
+
+def class_curves(cell: StoredCell) -> dict[str, dict[int, float]]:
+    """Return the accuracy of each class after each tested batch, in the order of the labels."""
+    curves: dict[str, dict[int, float]] = {}
+    for step in cell.steps:
+        for label, accuracy in step.class_accuracy.items():
+            curves.setdefault(str(label), {})[step.batch] = accuracy
+    return {label: curves[label] for label in sorted(curves, key=lambda label: label.zfill(9))}
+
+
+def class_names(cell: StoredCell, count: int = 0) -> tuple[list[str], list[str]]:
+    """Return the name of each class and of its category, as the result has them.
+
+    If the result does not name the classes, `count` of them are named by their numbers. There are
+    no categories if every category has one class.
     """
-
-    texts: tuple[str, ...] = ()
-    places: tuple[float, ...] = ()
-    edges: tuple[int, ...] = ()
-
-    @property
-    def width(self) -> float:
-        """The width of the longest name, in inches."""
-        return 0.06 + max((text_width(text, SMALL) for text in self.texts), default=0.0)
-
-    @property
-    def thickness(self) -> float:
-        """The height that the names take below each other, in inches."""
-        return NAME_GAP * len(self.texts)
-
-    def put_on(self, axes: Axes, side: Literal["x", "y"]) -> None:
-        """Write the names beside an axis, with lines between categories.
-
-        Args:
-            axes: the axes.
-            side: `x` or `y`.
-        """
-        for edge in self.edges:
-            line = axes.axhline if side == "y" else axes.axvline
-            line(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
-        if side == "y":
-            axes.set_yticks(self.places, self.texts, fontsize=SMALL)
-        else:
-            axes.set_xticks(self.places, self.texts, fontsize=SMALL, rotation=90)
+    names = cell.result.classes if cell.result else []
+    categories = cell.result.categories if cell.result else []
+    if not names:
+        names = [str(label) for label in range(count)]
+    if len(categories) != len(names) or len(set(categories)) == len(names):
+        return names, []
+    known: Sequence[str] = RENDERED_CATEGORIES if cell.data_name == "rendered" else ()
+    if cell.is_core50:
+        known = CORE50_CATEGORIES
+    if all(0 <= category < len(known) for category in categories):
+        return names, [known[category] for category in categories]
+    members: dict[int, list[str]] = {}
+    for name, category in zip(names, categories, strict=True):
+        members.setdefault(category, []).append(name)
+    titles = {category: _common_name(own) for category, own in members.items()}
+    return names, [titles[category] for category in categories]
 
 
-NO_NAMES = RowNames()
+def _common_name(names: Sequence[str]) -> str:
+    """Return what the names of one category share, or else the first and the last.
 
-
-def row_names(names: Sequence[str], categories: Sequence[str], count: int) -> RowNames:
-    """Return the categories of the rows of a matrix, or else the names of the classes.
-
-    Args:
-        names: the name of each class.
-        categories: the category of each class, or none.
-        count: the number of rows. There are no names if they would not fit a page.
+    >>> _common_name(["cup 1", "cup 2"]), _common_name(["red", "green", "blue"])
+    ('cup', 'red – blue')
     """
-    edges = _category_edges(categories, count)
-    if edges:
-        middles = tuple((a + b - 1) / 2 for a, b in zip([0, *edges], [*edges, count], strict=True))
-        titles = [categories[edge] for edge in (0, *edges)]
-        return RowNames(tuple(shorten_names(titles, NAME_LETTERS)), middles, tuple(edges))
-    if count > len(names) or count * NAME_GAP > MOST_INCHES:
-        return NO_NAMES
-    texts = shorten_names(names[:count], NAME_LETTERS)
-    return RowNames(tuple(texts), tuple(map(float, range(count))))
-
-
-def _category_edges(categories: Sequence[str], count: int) -> list[int]:
-    """Return the classes at which another category begins; nothing without categories."""
-    if len(categories) < max(count, 1):
-        return []
-    return [i for i in range(1, count) if categories[i] != categories[i - 1]]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The place of a matrix in its figure, in inches.
-
-    Args:
-        width: the width of the figure.
-        across: the width of the matrix.
-        down: the height of the matrix.
-        left: the width of what stands to the left.
-        below: the height of what stands below.
-    """
-
-    width: float
-    across: float
-    down: float
-    left: float
-    below: float
-
-    @property
-    def height(self) -> float:
-        """The height of the figure."""
-        return TOP + self.down + self.below
-
-    def draw(self) -> tuple[Figure, Axes]:
-        """Return a new figure and the axes of the matrix."""
-        figure = new_figure(self.width, self.height)
-        return figure, figure.add_axes(self._box(self.left, self.across))
-
-    def key(self, figure: Figure) -> Axes:
-        """Add the axes of the colour key.
-
-        Args:
-            figure: the figure that `draw` returned.
-        """
-        return figure.add_axes(self._box(self.left + self.across + 0.06, 0.09))
-
-    def _box(self, left: float, wide: float) -> tuple[float, float, float, float]:
-        bottom = self.below / self.height
-        return left / self.width, bottom, wide / self.width, self.down / self.height
+    stems = {name.rstrip("0123456789").strip(" _-") for name in names}
+    stem = stems.pop()
+    return stem if not stems and len(stem) > 2 else f"{names[0]} – {names[-1]}"
 
 
 def confusion_matrix(series: Series) -> Matrix | None:
-    """Return the percentage of each true class that was taken for each class.
+    """Return the percentage of each true class (row) that was taken for each class (column).
 
-    Args:
-        series: the finished runs are added up; those without a matrix are left out.
-
-    Returns:
-        One row per true class and one column per predicted class, or None if no run has a matrix.
+    The finished runs are added up; None is returned if no run has a matrix.
     """
-    total: Matrix | None = None
-    for cell in series.done:
-        matrix = _matrix(cell.result.confusion if cell.result else None)
-        if matrix is None:
-            continue
-        if total is None:
-            total = matrix
-        elif matrix.shape == total.shape:
-            total = total + matrix
-    if total is None:
+    found = [cell.result.confusion for cell in series.done if cell.result]
+    matrices = [np.asarray(rows, np.float64) for rows in found if rows]
+    if not matrices:
         return None
+    total = np.sum([one for one in matrices if one.shape == matrices[0].shape], axis=0)
     percentages: Matrix = 100 * total / np.maximum(total.sum(1, keepdims=True), 1)
     return percentages
-
-
-def _matrix(rows: list[list[int]] | None) -> Matrix | None:
-    """Return the rows as a matrix, or None if there are none or their lengths differ."""
-    if not rows or not rows[0] or len(set(map(len, rows))) > 1:
-        return None
-    return np.asarray(rows, dtype=np.float64)
 
 
 def draw_confusion(
@@ -183,47 +97,35 @@ def draw_confusion(
 ) -> Picture | None:
     """Draw the confusion matrix in shades of one colour, from 0 to 100%.
 
-    Args:
-        series: the runs of one strategy.
-        name: the name of the picture.
-        width: the width in inches; None is a column, or a page if the names need it.
-        page: the width of a page in inches.
+    Without a width it is as wide as a column, or as a page if it has many names.
     """
     matrix = confusion_matrix(series)
     if matrix is None:
         return None
-    names = row_names(*class_names(series.done[0]), len(matrix))
-    wide = TIGHT * names.thickness > WIDTHS["column"] - names.width - KEY - MARGIN
-    width = width or (page if wide and names.texts else WIDTHS["column"])
-    across = width - names.width - KEY - MARGIN
-    named = TIGHT * names.thickness <= across and matrix.shape[0] == matrix.shape[1]
-    order = "" if named or not names.texts else ", in the order of the rows"
-    label = fit_text(f"predicted class{order}{frames_note(series)}", across + KEY, 8)
-    below = (names.width if named else 0.0) + BOTTOM - 0.1 + LINE * label.count("\n")
-    down = max(0.9 * min(across, 5.0), names.thickness)
-    frame = Frame(width, across, down, MARGIN + names.width, below)
+    names = class_names(series.done[0])
+    texts, places, edges = _row_names(*names, len(matrix))
+    width = width or (page if len(texts) > MOST_ACROSS else WIDTHS["column"])
+    is_named = NAME_GAP * len(texts) < width - 1.2
     with drawing_style():
-        figure, axes = frame.draw()
-        axes.imshow(_shades(matrix, 0.5), interpolation="nearest", aspect="auto")
-        names.put_on(axes, "y")
-        (names if named else NO_NAMES).put_on(axes, "x")
+        figure = new_figure(width, max(0.9 * min(width, 5.0), NAME_GAP * len(texts) + 1))
+        axes = figure.add_subplot()
+        _draw_matrix(figure, axes, matrix, "% of the true class", 0.5)
+        _name_rows(axes, texts, places, edges)
+        for edge in edges:
+            axes.axvline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+        order = "" if is_named or not texts else ", in the order of the rows"
+        axes.set_xticks(places if is_named else [], texts if is_named else [], rotation=90)
         axes.set_ylabel("true class", labelpad=2)
-        axes.set_xlabel(label, labelpad=2)
-        _finish_matrix(axes, series.name)
-        _draw_key(frame.key(figure), "% of the true class", 0.5)
+        label = f"predicted class{order}{_frames_note(series)}"
+        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     diagonal = float(np.diag(matrix).mean())
     title = f"Confusion matrix of {series.name}, {series.panel.title}"
     return Picture(name, f"{title}: mean of the diagonal {diagonal:.1f}%", figure)
 
 
 def draw_class_accuracy(series: Series, name: str, width: float | None = None) -> Picture | None:
-    """Draw the accuracy of each class after each tested batch, in the first run that has it.
-
-    Args:
-        series: the runs of one strategy.
-        name: the name of the picture.
-        width: the width in inches; None is a column.
-    """
+    """Draw the accuracy of each class after each tested batch, in the first run that has it."""
     cell = next((cell for cell in series.cells if has_classes(cell)), None)
     if cell is None:
         return None
@@ -231,68 +133,74 @@ def draw_class_accuracy(series: Series, name: str, width: float | None = None) -
     batches = sorted({batch for curve in curves.values() for batch in curve})
     rows = [[curve.get(batch, np.nan) for batch in batches] for curve in curves.values()]
     matrix = np.array(rows, dtype=np.float64).reshape(len(curves), len(batches))
-    names = row_names(*class_names(cell, len(curves)), len(matrix))
+    texts, places, edges = _row_names(*class_names(cell, len(curves)), len(matrix))
     width = width or WIDTHS["column"]
-    left = 0.05 + names.width
-    across = width - left - KEY
-    label = f"training batch (run {cell.run}{frames_note(series, ', ', '')})"
-    label = fit_text(label, across + KEY, 8)
-    below = BOTTOM + LINE * label.count("\n")
-    frame = Frame(width, across, max(1.9, names.thickness), left, below)
     with drawing_style():
-        figure, axes = frame.draw()
+        figure = new_figure(width, max(2.4, NAME_GAP * len(texts) + 0.7))
+        axes = figure.add_subplot()
         extent = (batches[0] - 0.5, batches[-1] + 0.5, len(matrix) - 0.5, -0.5)
-        axes.imshow(_shades(matrix), interpolation="nearest", aspect="auto", extent=extent)
-        names.put_on(axes, "y")
+        _draw_matrix(figure, axes, matrix, "accuracy (%)", extent=extent)
+        _name_rows(axes, texts, places, edges)
         axes.locator_params(axis="x", nbins=5, integer=True)
-        axes.set_xlabel(label, labelpad=2)
-        _finish_matrix(axes, series.name)
-        _draw_key(frame.key(figure), "accuracy (%)")
+        label = f"training batch (run {cell.run}{_frames_note(series, ', ', '')})"
+        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
     return Picture(name, title, figure)
 
 
-def frames_note(series: Series, before: str = " (", after: str = ")") -> str:
-    """Return the number of test frames as part of a label, if it is known.
+def _row_names(
+    names: Sequence[str], categories: Sequence[str], count: int
+) -> tuple[list[str], list[float], list[int]]:
+    """Return what is written beside the rows of a matrix, where, and the rows that end a category.
 
-    Args:
-        series: the runs.
-        before: the text before it.
-        after: the text after it.
+    These are the categories of the rows, or else the classes, unless there are too many.
     """
+    edges = []
+    if len(categories) >= max(count, 1):
+        edges = [i for i in range(1, count) if categories[i] != categories[i - 1]]
+    if edges:
+        middles = [(a + b - 1) / 2 for a, b in zip([0, *edges], [*edges, count], strict=True)]
+        titles = [categories[edge] for edge in (0, *edges)]
+        return shorten_names(titles, NAME_LETTERS), middles, edges
+    if count > len(names) or count * NAME_GAP > MOST_INCHES:
+        return [], [], []
+    return shorten_names(names[:count], NAME_LETTERS), [float(row) for row in range(count)], []
+
+
+def _name_rows(
+    axes: Axes, texts: Sequence[str], places: Sequence[float], edges: Sequence[int]
+) -> None:
+    axes.set_yticks(places, texts)
+    for edge in edges:
+        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+
+
+def _frames_note(series: Series, before: str = " (", after: str = ")") -> str:
     found = series.test_frames
     return f"{before}{found} test frames{after}" if found else ""
 
 
-def _shades(matrix: Matrix, gamma: float = 1.0) -> Matrix:
-    """Return RGBA values: the opacity is (percentage / 100)^gamma.
+def _draw_matrix(
+    figure: Figure, axes: Axes, matrix: Matrix, label: str, gamma: float = 1.0, **settings: Any
+) -> None:
+    """Draw percentages as shades of blue, with a key.
 
-    With gamma below 1, small percentages are easier to see.
+    The opacity is (percentage / 100)^gamma; with gamma below 1, small values are easier to see.
     """
-    shades = np.zeros((*matrix.shape, 4))
-    shades[..., :3] = BLUE
-    shades[..., 3] = np.nan_to_num(np.clip(matrix / 100, 0, 1)) ** gamma
-    return shades
-
-
-def _finish_matrix(axes: Axes, title: str) -> None:
+    colors = require_extra("matplotlib.colors", "plots")
+    shades = colors.LinearSegmentedColormap.from_list("shades", [(*BLUE, 0.0), (*BLUE, 1.0)])
+    norm = colors.PowerNorm(gamma, 0, 100)
+    image = axes.imshow(
+        matrix, cmap=shades, norm=norm, interpolation="nearest", aspect="auto", **settings
+    )
     axes.grid(False)
     axes.tick_params(length=0)
-    axes.set_title(title, loc="left", fontweight="bold", pad=4)
     for spine in axes.spines.values():
         spine.set_visible(True)
-
-
-def _draw_key(axes: Axes, text: str, gamma: float = 1.0) -> None:
-    """Draw the colour key of a matrix."""
-    ramp = np.linspace(100, 0, 64)[:, None]
-    axes.imshow(_shades(ramp, gamma), aspect="auto", extent=(0, 1, 0, 100))
-    axes.grid(False)
-    axes.set_xticks([])
-    axes.yaxis.tick_right()
-    axes.yaxis.set_label_position("right")
-    axes.set_yticks([0, 50, 100])
-    axes.tick_params(length=0, labelsize=SMALL, pad=2)
-    axes.set_ylabel(text, fontsize=SMALL, labelpad=0)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
+    key = figure.colorbar(image, ax=axes, ticks=[0, 50, 100], fraction=0.04, pad=0.02)
+    if key.solids is not None:
+        key.solids.set_rasterized(True)
+    key.ax.tick_params(length=0, pad=2)
+    key.ax.grid(False)
+    key.set_label(label, fontsize=SMALL, labelpad=0)

@@ -48,9 +48,6 @@ class Estimate:
 def paired_estimate(differences: Sequence[float]) -> Estimate:
     """Return the mean of differences between paired runs.
 
-    Args:
-        differences: one per run, at least one.
-
     >>> found = paired_estimate([1.0, 2.0, 3.0])
     >>> found.difference, round(found.half_width, 3)
     (2.0, 1.686)
@@ -65,10 +62,6 @@ def pooled_estimate(first: Sequence[float], second: Sequence[float]) -> Estimate
     """Return the difference of the means of two samples of equal variance.
 
     A sample of one takes its spread from the other.
-
-    Args:
-        first: the values of the first sample, at least one.
-        second: those of the second.
 
     >>> found = pooled_estimate([1.0, 2.0, 3.0], [0.0])
     >>> found.difference, round(found.half_width, 3)
@@ -89,16 +82,7 @@ def _t_quantile(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two accuracies that a claim compares.
-
-    Args:
-        what: the two sides, such as `AR1* − CWR*`.
-        where: the protocol, or both if they differ.
-        expected: what the paper says of the first side relative to the second.
-        first: the accuracies of the first side, by run.
-        second: those of the second side.
-        paired: whether equal runs of the two sides have the same order of batches.
-    """
+    """Two accuracies that a claim compares."""
 
     what: str
     where: str

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from primavista.errors import InputError, file_errors
-from primavista.report.figures import drawing_style, new_figure, text_width
+from primavista.report.figures import drawing_style, new_figure
 from primavista.storage.disk import replacing
 
 SUFFIXES = (".png", ".svg", ".pdf")
 CELL = 0.42  # inches per row and column
 TYPE = 7.0  # points
+LETTER = 0.06  # inches
 SHOWN_PIXELS = 200  # per inch, in a PNG
 MOST_NUMBERS = 40  # columns; numbers would not fit into more
 DARK = 0.6  # the share from which on a cell has white numbers
@@ -41,12 +42,10 @@ def draw_answers(
         raise InputError("there is nothing to draw: no video could be read")
     shares = numbers / np.maximum(numbers.sum(1, keepdims=True), 1)
     with drawing_style():
-        left = max(text_width(name, TYPE) for name in rows) + 0.35
-        above = max(text_width(name, TYPE) for name in columns) + 0.35
         across, down = CELL * len(columns), CELL * len(rows)
-        width, height = left + across + 0.1, above + down + 0.1
-        figure = new_figure(width, height)
-        axes = figure.add_axes((left / width, 0.1 / height, across / width, down / height))
+        longest = max(map(len, (*rows, *columns))) * LETTER + 0.5
+        figure = new_figure(across + longest, down + longest)
+        axes = figure.add_subplot()
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axes.grid(False)
         axes.tick_params(length=0, labelsize=TYPE, top=True, labeltop=True, labelbottom=False)

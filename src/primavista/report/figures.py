@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
-from primavista.report.small_fonts import small_fonts
 from primavista.report.titles import FREEZING
 from primavista.storage.disk import replacing
 from primavista.strategies.info import Look
@@ -22,7 +21,6 @@ from primavista.strategies.registry import look_of, strategy_info
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EXTRA = ("matplotlib", "plots")  # the package that draws, and our extra that installs it
 INK, FAINT, GRID = "#1f2329", "#5b636d", "#dfe3e8"
 # Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
@@ -65,6 +63,8 @@ STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.2,
+    "figure.constrained_layout.w_pad": 0.05,
+    "figure.constrained_layout.h_pad": 0.05,
     "svg.fonttype": "none",
     "svg.hashsalt": "primavista",
     "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
@@ -80,9 +80,6 @@ class Palette:
     """The colours that figures may contain, as CSS variables that follow the page's theme.
 
     Colours that are not written as `#rrggbb` stay the same in both themes.
-
-    Args:
-        looks: the looks of everything drawn.
     """
 
     looks: tuple[Look, ...]
@@ -113,11 +110,7 @@ class Palette:
 
 
 def palette_of(strategies: Iterable[str]) -> Palette:
-    """Return the palette of figures that draw some strategies or the freezing schemes.
-
-    Args:
-        strategies: the names of the strategies.
-    """
+    """Return the palette of figures that draw some strategies or the freezing schemes."""
     looks = [look_of(strategy_info(name)) for name in dict.fromkeys(strategies)]
     return Palette((*looks, *(scheme.look for scheme in FREEZING.values())))
 
@@ -127,10 +120,10 @@ class Picture:
     """A figure at its printed size, as SVG, PNG and PDF; notebooks show it as it is.
 
     Args:
-        name: the stem of its files.
-        title: a description for readers who cannot see it.
-        figure: the drawn matplotlib figure; what is changed before the first rendering is kept.
-        on_white: whether the page must show it on a white ground.
+        name: The stem of its files.
+        title: A description for readers who cannot see it.
+        figure: The drawn matplotlib figure; what is changed before the first rendering is kept.
+        on_white: True if the page must show it on a white ground.
     """
 
     name: str
@@ -154,19 +147,16 @@ class Picture:
     def pdf(self) -> bytes:
         """The figure as PDF with embedded TrueType fonts."""
         nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
-        fonts = small_fonts(self.figure)
-        return self._rendered("pdf", fonts, metadata=nothing, transparent=True)
+        return self._rendered("pdf", metadata=nothing, transparent=True)
 
     @property
     def width(self) -> float:
         """The width in inches."""
         return float(self.figure.get_figwidth())
 
-    def _rendered(
-        self, kind: str, changes: Mapping[str, Any] | None = None, **settings: Any
-    ) -> bytes:
+    def _rendered(self, kind: str, **settings: Any) -> bytes:
         out = io.BytesIO()
-        with drawing_style(changes):
+        with drawing_style():
             self.figure.savefig(out, format=kind, **settings)
         return out.getvalue()
 
@@ -174,14 +164,14 @@ class Picture:
         """Write the figure to a file.
 
         Args:
-            path: the file; its suffix, `.pdf`, `.svg` or `.png`, says how.
+            path: The file; its suffix, `.pdf`, `.svg` or `.png`, says how.
 
         Returns:
             The path of the file.
 
         Raises:
-            InputError: if the suffix is another one.
-            FileError: if the file cannot be written.
+            InputError: If the suffix is another one.
+            FileError: If the file cannot be written.
         """
         path = Path(path)
         if path.suffix not in SUFFIXES:
@@ -192,11 +182,7 @@ class Picture:
         return path
 
     def content(self, suffix: str) -> bytes:
-        """Return the content of a file of the figure.
-
-        Args:
-            suffix: `.pdf`, `.svg` or `.png`.
-        """
+        """Return the content of a file of the figure, by its suffix."""
         if suffix == ".svg":
             return self.svg.encode()
         return self.pdf if suffix == ".pdf" else self.png
@@ -209,9 +195,6 @@ class Picture:
 
         Its colours and its size follow the page, and its identifiers begin with its name, so that
         no two figures share one.
-
-        Args:
-            palette: the colours to replace by CSS variables.
         """
         text = re.sub(r"^.*?(?=<svg)", "", self.svg, flags=re.DOTALL)
         tag = re.compile(r"<svg[^>]*?viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
@@ -234,14 +217,7 @@ class Picture:
 
 
 def printed_width(width: str | float) -> float:
-    """Return the width of a figure in inches.
-
-    Args:
-        width: `column`, `page`, or a number of inches.
-
-    Raises:
-        InputError: if it is another name, or a width that no paper has.
-    """
+    """Return the width of a figure in inches, from `column`, `page`, or a number of inches."""
     inches = WIDTHS.get(width) if isinstance(width, str) else float(width)
     if inches is None or not NARROWEST <= inches <= WIDEST:
         raise InputError(
@@ -251,58 +227,14 @@ def printed_width(width: str | float) -> float:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure; draw on it inside `drawing_style`.
-
-    Args:
-        width: the width in inches.
-        height: the height in inches.
-    """
-    figure: Figure = require_extra("matplotlib.figure", "plots").Figure(figsize=(width, height))
+    """Return an empty figure of a size in inches; draw on it inside `drawing_style`."""
+    make = require_extra("matplotlib.figure", "plots").Figure
+    figure: Figure = make(figsize=(width, height), layout="constrained")
     return figure
 
 
 def drawing_style(changes: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
-    """Return the context in which figures are drawn and saved; nothing changes outside it.
-
-    Args:
-        changes: settings of matplotlib that replace those of `STYLE`.
-    """
+    """Return the context in which figures are drawn and saved; `changes` are made to `STYLE`."""
     context: AbstractContextManager[None]
-    context = require_extra(*EXTRA).rc_context({**STYLE, **(changes or {})})
+    context = require_extra("matplotlib", "plots").rc_context({**STYLE, **(changes or {})})
     return context
-
-
-def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Return the width of the longest line of a text, in inches.
-
-    Args:
-        text: the text, of one line or several.
-        size: the size of the type, in points.
-        bold: whether it is bold.
-    """
-    fonts = require_extra("matplotlib.font_manager", "plots")
-    paths = require_extra("matplotlib.textpath", "plots").TextToPath()
-    font = fonts.FontProperties(size=size, weight="bold" if bold else "normal")
-    lines = text.split("\n")
-    return (
-        float(max(paths.get_text_width_height_descent(line, font, False)[0] for line in lines)) / 72
-    )
-
-
-def fit_text(text: str, width: float, size: float, *, bold: bool = False) -> str:
-    """Break a text into lines that fit a width, if its words allow it.
-
-    Args:
-        text: the text.
-        width: the width in inches.
-        size: the size of the type, in points.
-        bold: whether it is bold.
-    """
-    lines = [""]
-    for word in text.split(" "):
-        joined = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_width(joined, size, bold=bold) > width:
-            lines.append(word)
-        else:
-            lines[-1] = joined
-    return "\n".join(lines)

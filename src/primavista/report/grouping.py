@@ -21,9 +21,9 @@ class ReportGroup:
     """A group of a plan, or several whose names have the same first word after `fig:` or `tab:`.
 
     Args:
-        title: the heading.
-        stem: a part of the names of its files; empty for the first group of the report.
-        series: its series.
+        title: The heading.
+        stem: A part of the names of its files; empty for the first group of the report.
+        series: Its series.
     """
 
     title: str
@@ -38,11 +38,7 @@ class ReportGroup:
         return len(strategies) == 1 and differing_keys(settings) == {"freeze"}
 
     def file_stem(self, *parts: str) -> str:
-        """Return the name of a file of the group.
-
-        Args:
-            parts: the kind of the figure or table first.
-        """
+        """Return the name of a file of the group; the kind of figure or table comes first."""
         kind, *others = parts
         return slug(*filter(None, (kind, self.stem, *others)))
 
@@ -52,19 +48,17 @@ class ReportData:
     """Everything that the sections of the report are made of.
 
     Args:
-        cells: all cells.
-        published: the authors' curves.
-        plots: whether figures can be drawn.
-        page_width: the width of figures that span the page, in inches.
-        groups: the groups of the plan, in its order.
-        norms: the series of strategies that were run with batch norm and with renormalisation.
-        behind_claims: the series of cells that test a claim of the paper and are in no group.
-        claims: the claims of the text, checked.
+        cells: All cells.
+        published: The authors' curves.
+        page_width: The width of figures that span the page, in inches.
+        groups: The groups of the plan, in its order.
+        norms: The series of strategies that were run with batch norm and with renormalisation.
+        behind_claims: The series of cells that test a claim of the paper and are in no group.
+        claims: The claims of the text, checked.
     """
 
     cells: Sequence[StoredCell]
     published: PublishedResults
-    plots: bool
     page_width: float
     groups: Sequence[ReportGroup]
     norms: Sequence[Series]
@@ -81,16 +75,11 @@ class ReportData:
 
 
 def group_cells(
-    cells: Sequence[StoredCell], published: PublishedResults, plots: bool, page_width: float
+    cells: Sequence[StoredCell], published: PublishedResults, page_width: float
 ) -> ReportData:
     """Sort cells by the groups of their plan.
 
-    Args:
-        cells: all cells. Those without a group are one group, runs of Naive on NI that say what is
-            frozen another.
-        published: the authors' curves.
-        plots: whether figures can be drawn.
-        page_width: the width of figures that span the page, in inches.
+    Those without a group are one group, runs of Naive on NI that say what is frozen another.
     """
     cells_of: dict[str, list[StoredCell]] = {}
     origins: dict[str, dict[str, FigureGroup]] = {}
@@ -106,7 +95,6 @@ def group_cells(
     return ReportData(
         cells=cells,
         published=published,
-        plots=plots,
         page_width=page_width,
         groups=[
             _report_group(_title(figure, list(origins[figure].values())), stem, cells_of[figure])
@@ -167,9 +155,6 @@ def _by_freezing(series: Iterable[Series]) -> list[Series]:
 
 
 def _freezing_name(series: Series) -> str:
-    label = series.cells[0].label
-    if label:
-        return label
     scheme = FREEZING.get(_frozen(series))
     return scheme.title if scheme else series.name
 

@@ -1,151 +1,96 @@
-"""The description of the runs: data, test frames, network and settings, from the results alone."""
+"""The description of the runs: a paragraph to paste and a table, from the results alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from primavista.networks.base import FROM_FUNCTION
 from primavista.report.read import StoredCell
 from primavista.report.table import Row, Table
-from primavista.report.titles import DATA_TITLES, protocol_title, strategy_order
+from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
 
 Describe = Callable[[StoredCell], str | None]
 
 
-@dataclass(frozen=True)
-class Retrained:
-    """A strategy that was trained from scratch a few times in a run, and tested only then.
-
-    Args:
-        title: the strategy.
-        on: what it was trained on, in words.
-        times: how many times in a run, each number once.
-    """
-
-    title: str
-    on: str
-    times: tuple[int, ...]
-
-    @property
-    def after(self) -> str:
-        """The batches after which it was trained, in words."""
-        several = [f"{count}" for count in self.times if count > 1]
-        texts = ["the last batch"] if 1 in self.times else []
-        texts += [f"{' or '.join(several)} evenly spaced batches"] if several else []
-        return " or ".join(texts)
-
-
-def retrained_strategies(cells: Iterable[StoredCell]) -> list[Retrained]:
-    """Return the strategies that their plan had trained from scratch a few times in a run.
-
-    Args:
-        cells: any cells.
-    """
+def retrained_note(cells: Iterable[StoredCell]) -> list[str]:
+    """Say which strategies were trained from scratch a few times in a run, and tested only then."""
     times: dict[str, set[int]] = {}
     for cell in cells:
-        if cell.retrain is not None:
-            times.setdefault(cell.strategy, set()).add(cell.retrain)
-    found = []
+        if cell.cell.retrain is not None:
+            times.setdefault(cell.strategy, set()).add(cell.cell.retrain)
+    notes = []
     for name in sorted(times, key=strategy_order):
         info = strategy_info(name)
         on = "everything seen so far" if info.joint else "the frames that it stores"
-        found.append(Retrained(info.title, on, tuple(sorted(times[name]))))
-    return found
+        counts = " or ".join(f"{count}" for count in sorted(times[name]))
+        after = "the last batch" if counts == "1" else f"{counts} evenly spaced batches"
+        notes.append(f"{info.title} was trained from scratch on {on}, and tested, after {after}.")
+    return notes
 
 
-def tested_on(cells: Sequence[StoredCell]) -> str:
-    """Describe the test frames in words, such as `all 450 test frames`.
-
-    Args:
-        cells: cells of one figure; those that are not done do not tell the number.
-    """
-    counts = sorted({cell.test_frames for cell in cells if cell.test_frames is not None})
-    parts = sorted({text for text in map(_test_part, cells) if text})
+def tested_on(cells: Iterable[StoredCell]) -> str:
+    """Describe the test frames in words, such as `450 test frames (the whole test set)`."""
+    done = [cell for cell in cells if cell.test_frames is not None]
+    counts = sorted({cell.test_frames or 0 for cell in done})
     if not counts:
-        return "the test set" + (f" ({', '.join(parts)})" if parts else "")
-    number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return f"{number} test frames" + (f" ({', '.join(parts)})" if parts else "")
+        return "the test set"
+    number = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{number} test frames ({', '.join(sorted(set(map(_test_part, done))))})"
 
 
-def _test_part(cell: StoredCell) -> str | None:
-    """Return which part of the test set is tested, in words."""
-    if not cell.readable:
-        return None
+def _test_part(cell: StoredCell) -> str:
     if cell.full_test:
         return "the whole test set"
-    thin = cell.test_thin or 1
+    thin = cell.cell.test_thin
     return f"one in {thin} of each test session" if thin > 1 else "the reduced test set"
 
 
-def run_table(cells: Sequence[StoredCell]) -> Table | None:
-    """Return what was run, one row per fact; None if no cell can be read.
+def _join(texts: Iterable[str], last: str = "and") -> str:
+    """Join different texts, as in `a, b and c`."""
+    found = list(dict.fromkeys(text for text in texts if text))
+    if len(found) < 2:
+        return "".join(found)
+    return f"{', '.join(found[:-1])} {last} {found[-1]}"
 
-    Args:
-        cells: all cells.
-    """
-    known = _telling(cells)
+
+def methods_paragraph(cells: Iterable[StoredCell]) -> str:
+    """Describe strategies, data, network, tests, runs and machine; empty if no cell is done."""
+    done = [cell for cell in cells if cell.status == "done"]
+    if not done:
+        return ""
+
+    def every(describe: Describe, last: str = "and") -> str:
+        return _join((describe(cell) or "" for cell in done), last)
+
+    done.sort(key=lambda cell: (strategy_order(cell.strategy), protocol_order(cell.protocol)))
+    runs = len({cell.run for cell in done})
+    over = f"means and sample standard deviations over {runs} runs" if runs > 1 else "of one run"
+    sentences = (
+        f"We compare {every(lambda cell: strategy_info(cell.strategy).title)} on "
+        f"{every(_protocol)}.",
+        f"The data is {every(_data)}, with {every(_training, 'or')} for training, at "
+        f"{every(_size, 'or')}.",
+        f"The network is {every(_network, 'or')}, computed in {every(_precision, 'or')}.",
+        f"Accuracy is measured on {tested_on(done)}; results are {over}.",
+        *retrained_note(done),
+        "Hyperparameters are those of primavista's presets, except where the table of changes "
+        "says otherwise.",
+        f"Everything was computed with {every(_software, 'or')}.",
+    )
+    return " ".join(sentences)
+
+
+def run_table(cells: Sequence[StoredCell]) -> Table | None:
+    """Return what was run, one row per fact, or None if there is no cell."""
+    counted = {cell.protocol for cell in cells if cell.batches}
+    telling = [cell for cell in cells if cell.batches or cell.protocol not in counted]
     rows: list[Row] = []
     for title, describe in FACTS:
-        texts = dict.fromkeys(text for text in map(describe, known) if text)
+        texts = dict.fromkeys(text for text in map(describe, telling) if text)
         if texts:
             rows.append((title, "; ".join(texts)))
-    if not rows:
-        return None
-    return Table("run", "What was run", ("", "in these results"), tuple(rows))
-
-
-def _telling(cells: Sequence[StoredCell]) -> list[StoredCell]:
-    """Leave out cells that do not tell their number of batches, if others of the protocol do."""
-    readable = [cell for cell in cells if cell.readable]
-    counted = {cell.protocol for cell in readable if cell.batches}
-    return [cell for cell in readable if cell.batches or cell.protocol not in counted]
-
-
-def _data(cell: StoredCell) -> str:
-    name = DATA_TITLES.get(cell.data_name, cell.data_name)
-    kind = cell.data.get("kind")
-    return name if kind in (None, "core50", "rendered") else f"{name} ({kind})"
-
-
-def _training(cell: StoredCell) -> str | None:
-    facts = cell.result.data if cell.result else None
-    if facts is None or cell.result is None:
-        return None
-    classes = len(cell.result.classes)
-    frames = f"{facts.train_frames:,} frames"
-    return f"{classes} classes, {facts.train_sessions:,} sessions, {frames}"
-
-
-def _tested(cell: StoredCell) -> str | None:
-    return tested_on([cell]) if cell.test_frames is not None else None
-
-
-def _split(cell: StoredCell) -> str | None:
-    if cell.data.get("kind") != "folder":
-        return None
-    return "other test sessions in each run" if cell.varies_split else "the same in all runs"
-
-
-def _size(cell: StoredCell) -> str | None:
-    facts = cell.result.data if cell.result else None
-    size = facts.size if facts else cell.data.get("size")
-    return f"{size} px" if size else None
-
-
-def _backbone(cell: StoredCell) -> str:
-    found = {key.removeprefix("backbone "): value for key, value in cell.settings.items()}
-    options = found.get("options") or {}
-    more = "".join(f", {key} {value}" for key, value in options.items())
-    return f"{found.get('name', '?')}{more}"
-
-
-def _weights(cell: StoredCell) -> str | None:
-    weights = cell.settings.get("backbone weights")
-    if weights == FROM_FUNCTION:
-        return "those that the network is built with"
-    return str(weights) if weights else None
+    return Table("run", "What was run", ("", "in these results"), tuple(rows)) if rows else None
 
 
 def _protocol(cell: StoredCell) -> str:
@@ -153,26 +98,67 @@ def _protocol(cell: StoredCell) -> str:
     return f"{protocol_title(cell.protocol)}{batches}"
 
 
-def _run(cell: StoredCell) -> str:
-    return f"{cell.run} (seed {cell.cell.seed})" if cell.cell else "?"
+def _data(cell: StoredCell) -> str:
+    name = DATA_TITLES.get(cell.data_name, cell.data_name)
+    kind = cell.cell.data.kind
+    return name if kind in ("core50", "rendered") else f"{name} ({kind})"
 
 
-def _code(cell: StoredCell) -> str | None:
-    if cell.result is None:
+def _training(cell: StoredCell) -> str | None:
+    if cell.facts is None or cell.result is None:
         return None
-    return str(cell.result.machine.get("primavista") or "") or None
+    sessions, frames = cell.facts.train_sessions, cell.facts.train_frames
+    return f"{len(cell.result.classes)} classes, {sessions:,} sessions, {frames:,} frames"
 
 
-FACTS: Iterable[tuple[str, Describe]] = (
+def _tested(cell: StoredCell) -> str | None:
+    return tested_on([cell]) if cell.test_frames is not None else None
+
+
+def _split(cell: StoredCell) -> str | None:
+    if cell.cell.data.kind != "folder":
+        return None
+    return "other test sessions in each run" if cell.varies_split else "the same in all runs"
+
+
+def _size(cell: StoredCell) -> str | None:
+    size = cell.facts.size if cell.facts else cell.data.get("size")
+    return f"{size} px" if size else None
+
+
+def _network(cell: StoredCell) -> str:
+    spec = cell.cell.backbone
+    options = ", ".join(f"{key} {value}" for key, value in spec.options.items())
+    own = "the weights that it is built with"
+    weights = own if spec.weights == FROM_FUNCTION else f"the weights {spec.weights}"
+    return f"{spec.name}{f' ({options})' if options else ''} with {weights}"
+
+
+def _precision(cell: StoredCell) -> str:
+    return cell.cell.precision
+
+
+def _run(cell: StoredCell) -> str:
+    return f"{cell.run} (seed {cell.cell.seed})"
+
+
+def _software(cell: StoredCell) -> str:
+    machine = {"primavista": "unknown version", **cell.machine}
+    names = [name for name in ("primavista", "torch") if name in machine]
+    place = machine.get("gpu") if cell.cell.device == "cuda" else machine.get("cpu")
+    versions = " and ".join(f"{name} {machine[name]}" for name in names)
+    return f"{versions} on {place or cell.cell.device}"
+
+
+FACTS: tuple[tuple[str, Describe], ...] = (
     ("data", _data),
     ("training set", _training),
     ("test frames", _tested),
     ("split into training and test sessions", _split),
     ("side of the frames", _size),
-    ("network", _backbone),
-    ("weights", _weights),
-    ("precision", lambda cell: cell.cell.precision if cell.cell else None),
+    ("network", _network),
+    ("precision", _precision),
     ("protocols", _protocol),
     ("runs", _run),
-    ("version of primavista", _code),
+    ("computed with", _software),
 )

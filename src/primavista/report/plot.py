@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from primavista.bench.data import compare_with_core50
+from primavista.bench.data import FolderData, compare_with_core50
 from primavista.bench.evaluate import Step
-from primavista.bench.folder import BatchMetrics, CellResult, FinalMetrics
+from primavista.bench.folder import BatchMetrics, CellResult
+from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import InputError
-from primavista.report.categories import draw_categories
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
-from primavista.report.curves import strategy_lines
+from primavista.report.curves import draw_all, draw_categories, draw_panel, strategy_lines
 from primavista.report.figures import Picture, drawing_style, printed_width
-from primavista.report.panels import draw_all, draw_panel
 from primavista.report.read import StoredCell
 from primavista.report.records import Results, load_results
 from primavista.report.series import Panel, Series, build_series, by_panel
@@ -35,7 +34,7 @@ def plot(
     """Draw a figure of the report, at the width that it will have in print.
 
     Args:
-        what: a folder of results; what `load_results` returned, perhaps narrowed down with
+        what: A folder of results; what `load_results` returned, perhaps narrowed down with
             `where`; the steps of `evaluate`, or a mapping from names to the steps of a strategy or
             of several runs of it; or a stream, whose classes are drawn batch by batch.
         kind: `accuracy`: accuracy against batches, with a band of one sample standard deviation.
@@ -49,9 +48,9 @@ def plot(
         figure, and a notebook shows it.
 
     Raises:
-        InputError: if there is nothing to draw, or more than one strategy where one is needed.
-        FileError: if there are no results in the folder.
-        MissingExtraError: if matplotlib is not installed.
+        InputError: If there is nothing to draw, or more than one strategy where one is needed.
+        FileError: If there are no results in the folder.
+        MissingExtraError: If matplotlib is not installed.
     """
     inches = printed_width(width)
     if isinstance(what, Stream):
@@ -94,29 +93,34 @@ def _series_of_steps(name: str, runs: Sequence[Sequence[Step]]) -> Series:
     if not any(step.accuracy is not None for run in runs for step in run):
         raise InputError(f"there is nothing to draw for {name!r}: its steps have no test")
     panel = Panel("?", "?", compare_with_core50(None), "", "")
-    cells = tuple(_cell_of_steps(f"{name} {number}", run) for number, run in enumerate(runs))
+    cells = tuple(_cell_of_steps(name, number, run) for number, run in enumerate(runs))
     return Series(strategy_info(name).title, name, panel, cells)
 
 
-def _cell_of_steps(path: str, steps: Sequence[Step]) -> StoredCell:
+def _cell_of_steps(name: str, run: int, steps: Sequence[Step]) -> StoredCell:
     """Return the steps as a cell of the benchmark would have recorded them."""
     last = [step for step in steps if step.confusion is not None][-1:]
     confusion = last[0].confusion.tolist() if last and last[0].confusion is not None else None
     classes = [str(label) for label in range(len(confusion or ()))]
     result = CellResult(
-        final=FinalMetrics(accuracy=steps[-1].accuracy),
+        final=steps[-1].measures,
         confusion=confusion,
         classes=classes,
         batches=len(steps),
     )
-    return StoredCell(path, steps=tuple(map(BatchMetrics.from_step, steps)), result=result)
+    data = FolderData(kind="folder", path="?")
+    cell = Cell(
+        strategy=name, options={}, protocol="?", run=run, data=data, backbone=BackboneSpec(), seed=0
+    )
+    lines = tuple(map(BatchMetrics.from_step, steps))
+    return StoredCell(f"{name} {run}", cell, lines, result)
 
 
 def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
     panels = {panel: strategy_lines(own, {}) for panel, own in by_panel(series).items()}
     drawn = {panel: lines for panel, lines in panels.items() if lines}
     if len(drawn) > 1:
-        return draw_all("accuracy", drawn, {}, width)
+        return draw_all("accuracy", drawn, width)
     return next((draw_panel("accuracy", *item, width) for item in drawn.items()), None)
 
 

@@ -60,13 +60,7 @@ TARGETS: dict[PublishedKey, tuple[float, float | None]] = {
 
 @dataclass(frozen=True)
 class Efficiency:
-    """A row of tab:efficiency.
-
-    Args:
-        minutes: the run time of one run of NICv2-391.
-        data_mb: megabytes of stored data.
-        params_mb: megabytes of additional parameters.
-    """
+    """A row of tab:efficiency."""
 
     minutes: float
     data_mb: float
@@ -122,10 +116,6 @@ HARDWARE: dict[str, str] = {
 def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
     """Read the authors' curves.
 
-    Args:
-        folder: the folder with the files `core50_results_nicv2_*.tsv`, which have decimal commas
-            and headers that name scenario and strategy.
-
     Raises:
         FileError: there is no such file, or one is damaged.
     """
@@ -143,11 +133,7 @@ def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
 
 
 def target_accuracies(published: PublishedResults) -> dict[PublishedKey, MeanStd]:
-    """Return the authors' final accuracies.
-
-    Args:
-        published: the authors' curves; what they do not cover is taken from `TARGETS`.
-    """
+    """Return the authors' final accuracies."""
     targets = {key: MeanStd(mean, std, 10) for key, (mean, std) in TARGETS.items()}
     for key, curves in published.items():
         final = curves.final()

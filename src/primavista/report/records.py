@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from primavista.bench.folder import BatchMetrics
-from primavista.bench.metrics import MEASURES
+from primavista.bench.metrics import MEASURES, Measures
 from primavista.errors import InputError, require_extra
 from primavista.notebook import html_table
-from primavista.report.final_tables import accuracy_table
 from primavista.report.read import Status, StoredCell, read_results
+from primavista.report.result_tables import accuracy_table
 from primavista.report.series import base_name, build_series
 from primavista.report.table import format_value
 
@@ -40,14 +40,7 @@ class RunRecord:
         groups: the groups of the plan that the run belongs to.
         batches: the number of batches.
         test_frames: the number of test frames.
-        accuracy: percent of all test frames after the last batch.
-        seen_accuracy: percent of the test frames of the classes met.
-        average: the average incremental accuracy, in percent.
-        average_accuracy: the mean accuracy over tasks, in percent.
-        average_anytime: the average anytime accuracy, in percent.
-        forgetting: in points.
-        backward_transfer: in points.
-        forward_transfer: in points.
+        measures: the measures after the last batch; each is None if the run is not done.
         learn_seconds: the time of learning.
         solve_seconds: the time of solving.
         test_seconds: the time of testing.
@@ -66,30 +59,28 @@ class RunRecord:
     protocol: str
     data: str
     run: int
-    seed: int | None
+    seed: int
     status: Status
     groups: tuple[str, ...]
     batches: int | None
     test_frames: int | None
-    accuracy: float | None
-    seen_accuracy: float | None
-    average: float | None
-    average_accuracy: float | None
-    average_anytime: float | None
-    forgetting: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
+    measures: Measures
     learn_seconds: float | None
     solve_seconds: float | None
     test_seconds: float | None
     stored_bytes: int | None
     state_bytes: int | None
     peak_bytes: int | None
-    backbone: str | None
-    weights: str | None
+    backbone: str
+    weights: str
     options: Mapping[str, Any]
     stale: str | None
     path: str
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy over all test frames, in percent."""
+        return self.measures.accuracy
 
 
 @dataclass(frozen=True)
@@ -105,14 +96,7 @@ class BatchRecord:
         batch: the number of the batch, from 1.
         patterns: the number of frames in it.
         new_classes: the number of classes that it showed first.
-        accuracy: percent of all test frames.
-        seen_accuracy: percent of the test frames of the classes met so far.
-        average: the average incremental accuracy, in percent.
-        average_accuracy: the mean accuracy over tasks, in percent.
-        average_anytime: the average anytime accuracy, in percent.
-        forgetting: in points.
-        backward_transfer: in points.
-        forward_transfer: in points.
+        measures: the measures after the batch.
         stored_bytes: bytes kept for rehearsal.
         state_bytes: bytes beyond the network, its head and stored data.
     """
@@ -125,16 +109,14 @@ class BatchRecord:
     batch: int
     patterns: int | None
     new_classes: int
-    accuracy: float | None
-    seen_accuracy: float | None
-    average: float | None
-    average_accuracy: float | None
-    average_anytime: float | None
-    forgetting: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
+    measures: Measures
     stored_bytes: int | None
     state_bytes: int | None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy over all test frames, in percent."""
+        return self.measures.accuracy
 
 
 @dataclass(frozen=True)
@@ -200,15 +182,23 @@ class Records(Sequence[T], Generic[T]):
     def _repr_html_(self) -> str:
         if not self:
             return html_table([], caption="no records")
-        names = [one.name for one in fields(self[0]) if one.name not in ("options", "path")]
-        rows = [[_shown(getattr(one, name)) for name in names] for one in self[:SHOWN]]
+        tables = [_flat(asdict(one)) for one in self[:SHOWN]]
+        names = [name for name in tables[0] if name != "path" and not name.startswith("options.")]
+        rows = [[_shown(table[name]) for name in names] for table in tables]
         return html_table(rows, header=names, caption=f"{min(SHOWN, len(self))} of {len(self)}")
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    options = record.get("options", {})
-    others = {key: value for key, value in record.items() if key != "options"}
-    return {**others, **{f"options.{key}": value for key, value in options.items()}}
+    """Return the columns of a record: measures by their names, options as `options.NAME`."""
+    columns: dict[str, Any] = {}
+    for name, value in record.items():
+        if name == "measures":
+            columns |= {measure: value[measure] for measure in MEASURES}
+        elif name == "options":
+            columns |= {f"options.{option}": own for option, own in value.items()}
+        else:
+            columns[name] = value
+    return columns
 
 
 def _shown(value: object) -> object:
@@ -243,10 +233,10 @@ class Results(Records[RunRecord]):
         """One record per entry of the accuracy matrix R of every run, row by row."""
         pairs = zip(self.cells, self, strict=True)
         return Records(
-            TaskRecord(**_shared(own), batch=step.batch, task=int(task), accuracy=accuracy)
+            TaskRecord(**_shared(own), batch=step.batch, task=task, accuracy=accuracy)
             for cell, own in pairs
             for step in cell.steps
-            for task, accuracy in (step.task_accuracy or {}).items()
+            for task, accuracy in (step.measures.task_accuracy).items()
         )
 
     def where(self, **wanted: object) -> Results:
@@ -303,7 +293,7 @@ def load_results(folder: str | Path) -> Results:
 
 
 def _names(cells: Sequence[StoredCell]) -> dict[str, str]:
-    names = {cell.path: base_name(cell) if cell.readable else "?" for cell in cells}
+    names = {cell.path: base_name(cell) for cell in cells}
     return {**names, **{c.path: one.name for one in build_series(cells) for c in one.cells}}
 
 
@@ -335,27 +325,19 @@ def _run_record(cell: StoredCell, name: str) -> RunRecord:
         protocol=cell.protocol,
         data=cell.data_name,
         run=cell.run,
-        seed=cell.cell.seed if cell.cell else None,
+        seed=cell.cell.seed,
         status=cell.status,
         groups=tuple(group.name for group in cell.groups),
         batches=cell.batches,
         test_frames=cell.test_frames,
-        **_measures(cell),
-        backbone=_text(cell.settings.get("backbone name")),
-        weights=_text(cell.settings.get("backbone weights")),
+        measures=cell.measures,
+        **{name: getattr(cell.result, name, None) for name in COSTS},
+        backbone=cell.cell.backbone.name,
+        weights=cell.cell.backbone.weights,
         options=dict(cell.options),
         stale=cell.stale,
         path=cell.path,
     )
-
-
-def _measures(cell: StoredCell) -> dict[str, Any]:
-    costs = {field: getattr(cell.result, field, None) for field in COSTS}
-    return {**{field: cell.final(field) for field in MEASURES}, **costs}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _shared(run: RunRecord) -> dict[str, Any]:

@@ -37,9 +37,6 @@ Points = list[tuple[int, MeanStd]]  # batches, counted from 1, and the mean afte
 def mean_std(values: Sequence[float]) -> MeanStd | None:
     """Return the mean and the sample standard deviation, or None if there are no values.
 
-    Args:
-        values: one value per run.
-
     >>> mean_std([2.0, 4.0, 6.0])
     MeanStd(mean=4.0, std=2.0, runs=3)
     """
@@ -50,11 +47,7 @@ def mean_std(values: Sequence[float]) -> MeanStd | None:
 
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> Points:
-    """Return the mean at each batch, over those curves that have a value there.
-
-    Args:
-        curves: one value per batch, for each run.
-    """
+    """Return the mean at each batch, over those curves that have a value there."""
     points = []
     for batch in sorted({batch for curve in curves for batch in curve}):
         mean = mean_std([curve[batch] for curve in curves if batch in curve])
@@ -114,28 +107,16 @@ class Series:
         return self.options.get("norm")
 
     def finals(self, metric: str = "accuracy") -> dict[int, float]:
-        """Return the final value of a metric for each finished run that has one.
-
-        Args:
-            metric: a key of `final` in `result.json`.
-        """
+        """Return the final value of a metric for each finished run that has one."""
         pairs = ((cell.run, cell.final(metric)) for cell in self.done)
         return {run: value for run, value in pairs if value is not None}
 
     def final(self, metric: str = "accuracy") -> MeanStd | None:
-        """Return the mean of the final values of a metric over the finished runs.
-
-        Args:
-            metric: a key of `final` in `result.json`.
-        """
+        """Return the mean of the final values of a metric over the finished runs."""
         return mean_std(list(self.finals(metric).values()))
 
     def over_runs(self, measure: Callable[[StoredCell], float | None]) -> MeanStd | None:
-        """Return the mean of a measure over the finished runs.
-
-        Args:
-            measure: gives a number for a cell, or None to leave the cell out.
-        """
+        """Return the mean of a measure over the finished runs; None leaves a run out."""
         values = map(measure, self.done)
         return mean_std([value for value in values if value is not None])
 
@@ -162,11 +143,8 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
 
     They are sorted by data set, then from coarse to fine protocols, then by strategy. If a run
     occurs twice in a series, a finished cell counts before others, then one that is not stale.
-
-    Args:
-        cells: cells of any strategies, protocols and data sets.
     """
-    known = [cell for cell in cells if cell.readable]
+    known = list(cells)
     panels = _find_panels(known)
     runs_of: dict[tuple[Panel, str], dict[int, StoredCell]] = {}
     for cell in known:
@@ -183,11 +161,7 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
 
 
 def by_panel(series: Iterable[Series]) -> dict[Panel, list[Series]]:
-    """Return the series of each panel, in their order.
-
-    Args:
-        series: series of any panels.
-    """
+    """Return the series of each panel, in their order."""
     panels: dict[Panel, list[Series]] = {}
     for one in series:
         panels.setdefault(one.panel, []).append(one)
@@ -195,19 +169,8 @@ def by_panel(series: Iterable[Series]) -> dict[Panel, list[Series]]:
 
 
 def base_name(cell: StoredCell) -> str:
-    """Return the label of a cell, or else the title of its strategy.
-
-    The title is followed by the normalisation if that is not the strategy's usual one, and by the
-    rule of a cell of Prima if that is the one of version 0.1.
-
-    Args:
-        cell: any cell of a series.
-    """
-    if cell.label:
-        return cell.label
+    """Return the title of a cell's strategy, with its normalisation if that is not the usual."""
     info = strategy_info(cell.strategy)
-    if cell.strategy == "prima" and cell.options["rule"] != "lessons":
-        return f"{info.title}, rule={cell.options['rule']}"
     norm = cell.options.get("norm", info.norm)
     if info.norm is None or norm == info.norm:
         return info.title
@@ -216,9 +179,6 @@ def base_name(cell: StoredCell) -> str:
 
 def differing_keys(settings: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the keys whose values are not the same in all settings.
-
-    Args:
-        settings: several sets of settings; a key that one of them lacks counts as None.
 
     >>> differing_keys([{"a": 1, "b": 2}, {"a": 1, "b": 3}])
     {'b'}
@@ -240,9 +200,9 @@ def _series_order(series: Series) -> tuple[Any, ...]:
     return panel.data_name, panel.key, protocol, is_variant, strategy, series.name
 
 
-def _progress_of(cell: StoredCell) -> tuple[bool, bool, bool, int]:
+def _progress_of(cell: StoredCell) -> tuple[bool, bool, int]:
     """Return a sorting key: of two results of one run, that of the present code and data counts."""
-    return cell.status == "done", cell.stale is None, cell.records_identity, cell.reached
+    return cell.status == "done", cell.stale is None, cell.reached
 
 
 def _data_key(cell: StoredCell) -> str:
@@ -270,7 +230,7 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
 
 
 def _variant_key(cell: StoredCell) -> str:
-    return _json([cell.strategy, cell.label, cell.settings])
+    return _json([cell.strategy, cell.settings])
 
 
 def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:

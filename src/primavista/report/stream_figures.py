@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 
 from primavista.bench.cell import cell_stream
@@ -25,16 +24,11 @@ from primavista.streams.rendered.dataset import rendered
 def rebuild_stream(cell: StoredCell) -> Stream | None:
     """Rebuild the stream that a cell learned, if its data can be described or found again.
 
-    Args:
-        cell: a cell.
-
     Returns:
         The stream; None if it cannot be rebuilt, or if its batches do not have the numbers of
         patterns that the cell recorded.
     """
-    if cell.valid_cell is None:
-        return None
-    stream = _try_stream(cell.valid_cell)
+    stream = _try_stream(cell.cell)
     if stream is None:
         return None
     for batch, step in zip(stream.batches, cell.steps, strict=False):
@@ -54,11 +48,7 @@ def _try_stream(cell: Cell) -> Stream | None:
 
 
 def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
-    """Return the stream of the lowest run of each panel, if it can be rebuilt.
-
-    Args:
-        panels: the series of each panel.
-    """
+    """Return the stream of the lowest run of each panel, if it can be rebuilt."""
     streams = {}
     for panel, series in panels.items():
         cells = [cell for one in series for cell in one.cells]
@@ -74,9 +64,6 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     It is made from the data alone: no strategy has to learn it. If NIC is a panel already, or if
     the data cannot be found again, there is none; nor is there for other data than the paper's and
     rendered objects, since the paper's table compares the two protocols.
-
-    Args:
-        panels: the series of each panel.
     """
     present = {panel.key for panel in panels if panel.protocol == "nic"}
     streams: dict[Panel, Stream] = {}
@@ -84,9 +71,9 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
         if not panel.protocol.startswith("nicv2") or panel.key in present:
             continue
         cell = min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
-        if cell.valid_cell is None or cell.limited or not _is_of_paper(cell):
+        if cell.cell.limit is not None or not _is_of_paper(cell):
             continue
-        stream = _try_stream(cell.valid_cell.model_copy(update={"protocol": "nic"}))
+        stream = _try_stream(cell.cell.model_copy(update={"protocol": "nic"}))
         if stream:
             present.add(panel.key)
             title = panel.title.replace(protocol_title(panel.protocol), "NIC", 1)
@@ -100,12 +87,7 @@ def _is_of_paper(cell: StoredCell) -> bool:
 
 
 def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
-    """Draw the classes of each batch, one picture per stream.
-
-    Args:
-        streams: the stream of each panel; NI is left out, since every batch has every class.
-        width: the width of the figures in inches.
-    """
+    """Draw the classes of each batch, one picture per stream."""
     pictures = []
     for panel, stream in streams.items():
         if panel.protocol == "ni":
@@ -122,13 +104,7 @@ def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]
 def composition_table(
     panels: Mapping[Panel, Sequence[Series]], streams: Mapping[Panel, Stream]
 ) -> Table:
-    """Return the number of batches and what they are made of.
-
-    Args:
-        panels: the series of each panel.
-        streams: the streams that could be rebuilt, and others to show beside them; for other
-            panels the table has what the cells recorded.
-    """
+    """Return the number of batches and what they are made of."""
     rows: list[Row] = []
     for panel, series in panels.items():
         if panel in streams:
@@ -147,7 +123,6 @@ def composition_table(
         "initial images",
         "incremental classes",
         "incremental images",
-        "90% of the classes by batch",
         "order",
         "the paper, on CORe50",
     )
@@ -175,25 +150,12 @@ def _stream_composition(stream: Stream) -> tuple[Value, ...]:
     classes = str(low) if low == high else f"{low} to {high}"
     first = row.batches, row.initial_classes, row.initial_images
     images = round(row.incremental_images)
-    return *first, classes, images, _introduced_by(stream), stream_order(stream)
+    return *first, classes, images, stream_order(stream)
 
 
 def stream_order(stream: Stream) -> str:
-    """Return `official` if the order of the batches comes from the authors' files, or `generated`.
-
-    Args:
-        stream: a stream.
-    """
+    """Return `official` if the batches are in the authors' order, else `generated`."""
     return "generated" if stream.source == "generated" else "official"
-
-
-def _introduced_by(stream: Stream, share: float = 0.9) -> int:
-    """Return the batch, counted from 1, by which a share of the classes was introduced."""
-    first: dict[int, int] = {}
-    for number, batch in enumerate(stream.batches, 1):
-        for session in batch:
-            first.setdefault(session.label, number)
-    return sorted(first.values())[ceil(share * len(first)) - 1]
 
 
 def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
@@ -204,4 +166,4 @@ def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
     mean = round(sum(later) / len(later)) if later else None
     classes = len(cell.steps[0].new_classes) if cell.steps else None
     initial = images[0] if images else None
-    return cell.batches or cell.reached, classes, initial, None, mean, None, cell.order
+    return cell.batches or cell.reached, classes, initial, None, mean, cell.order

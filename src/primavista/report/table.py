@@ -1,24 +1,24 @@
-"""A table, written once and rendered as HTML, CSV and Markdown; `latex` has the fourth form."""
+"""A table, written once and shown as HTML (by the page), CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from html import escape
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
-from math import ceil, floor, log10
-from typing import Any, Literal
+from math import floor, log10
+from typing import Literal
 
+from primavista.errors import require_extra
 from primavista.report.series import MeanStd
 
 Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
 ONE_LINE = 24  # texts up to this length are not wrapped
-# For the least width of a table on the page: a letter, the padding of a column, the widest class.
-LETTER_REM, PADDING_REM, WIDEST_REM = 0.46, 1.2, 140
+LONG_TEXT = 40  # letters; columns with longer texts are paragraphs in LaTeX
+COLUMNS_OF_A_COLUMN = 4  # LaTeX tables with more span the page
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Verdict:
     """The outcome of a comparison.
 
     Args:
-        text: a few words.
-        tone: `good`, `bad` or `open`; it sets the colour and the sign.
+        text: A few words.
+        tone: One of `good`, `bad` and `open`; it sets the colour and the sign.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Difference:
     """A number that is always shown with its sign.
 
     Args:
-        value: the difference.
+        value: The difference.
     """
 
     value: float
@@ -50,7 +50,7 @@ class Size:
     """A size that is shown with two significant digits at least, so that little is not nothing.
 
     Args:
-        value: the size, in the unit of the column.
+        value: The size, in the unit of the column.
     """
 
     value: float
@@ -66,14 +66,14 @@ class Table:
     """Rows of values under columns.
 
     Args:
-        name: the stem of its files.
-        title: the heading.
-        columns: the titles of the columns.
-        rows: as many values per row as there are columns.
-        notes: remarks below the table.
-        digits: digits after the decimal point of every float.
-        caption: the caption in a document, in sentences; the title if it is empty.
-        bold: the places, row and column, of the values that are printed in bold.
+        name: The stem of its files.
+        title: The heading.
+        columns: The titles of the columns.
+        rows: As many values per row as there are columns.
+        notes: Remarks below the table.
+        digits: Digits after the decimal point of every float.
+        caption: The caption in a document, in sentences; the title if it is empty.
+        bold: The places, row and column, of the values that are printed in bold.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Table:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.name, row)
 
-    def is_numeric(self, column: int) -> bool:
-        """Return whether a column holds numbers only, apart from empty places.
+    def with_bold(self, places: Collection[tuple[int, int]]) -> Table:
+        """Return the table with some values in bold."""
+        return replace(self, bold=frozenset(places))
 
-        Args:
-            column: the index of the column.
-        """
+    def is_numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers only, apart from empty places."""
         values = [row[column] for row in self.rows if row[column] is not None]
         numbers = int | float | MeanStd | Difference | Size
         return bool(values) and all(isinstance(value, numbers) for value in values)
@@ -103,16 +103,34 @@ class Table:
         """Return, for each column, whether it holds numbers only."""
         return [self.is_numeric(column) for column in range(len(self.columns))]
 
+    def text(self, row: int, column: int) -> str:
+        """Return a value as readers see it."""
+        return format_value(self.rows[row][column], self.digits)
+
+    def kinds(self, row: int, column: int) -> list[str]:
+        """Return the classes of a value on the page: a number, a short text, a verdict, lines."""
+        value = self.rows[row][column]
+        found = ["n"] if self.is_numeric(column) else []
+        if isinstance(value, str) and len(value) <= ONE_LINE:
+            found.append("k")
+        if isinstance(value, Verdict):
+            found.append(value.tone)
+        if isinstance(value, str) and "\n" in value:
+            found.append("lines")
+        return found
+
+    def blocks(self) -> list[list[int]]:
+        """Return the successive rows that share their first value."""
+        rows = range(len(self.rows))
+        return [list(own) for _, own in groupby(rows, key=lambda row: self.rows[row][0])]
+
 
 def without_empty(
     columns: Sequence[str], rows: Sequence[Row], first: int
 ) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """Leave out columns in which no row has a value.
 
-    Args:
-        columns: the titles of the columns.
-        rows: the rows.
-        first: the number of columns, from the left, that always stay.
+    The first columns, as many as `first` says, always stay.
     """
     kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
     return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
@@ -120,10 +138,6 @@ def without_empty(
 
 def format_value(value: Value, digits: int = 2) -> str:
     """Return a value as readers see it.
-
-    Args:
-        value: the value; None is a dash.
-        digits: digits after the decimal point of a float.
 
     >>> format_value(MeanStd(56.321, 1.0, 10)), format_value(1234), format_value(None)
     ('56.32 ± 1.00', '1,234', '–')
@@ -156,107 +170,8 @@ def _decimal(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}".replace("-", "−")
 
 
-def to_html(table: Table) -> str:
-    """Return the `<table>` in a box that scrolls if it is wide; all texts are escaped.
-
-    Successive rows with the same first value share one first cell. If the box is narrower than the
-    table, a line above it says that it scrolls.
-
-    Args:
-        table: the table.
-    """
-    numeric = table.numeric_columns()
-    titles = zip(table.columns, numeric, strict=True)
-    head = "".join(_header_html(title, is_number) for title, is_number in titles)
-    body: list[str] = []
-    for _, block in groupby(range(len(table.rows)), key=lambda place: table.rows[place][0]):
-        body += _block_html(table, list(block), numeric)
-    lines = "\n".join(body)
-    return (
-        f'<div class="wide w{_least_width(table)}">'
-        '<p class="hint">This table scrolls sideways \u2192</p>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div></div>"
-    )
-
-
-def _least_width(table: Table) -> int:
-    """Estimate the least width of a table, in steps of 5 rem; `style.css` has a rule per step."""
-    numeric = table.numeric_columns()
-    letters = 0
-    for column, title in enumerate(table.columns):
-        texts = [_longest_word(title)]
-        for row in table.rows:
-            text = format_value(row[column], table.digits)
-            whole = numeric[column] or _fits_one_line(row[column])
-            texts.append(len(text) if whole else _longest_word(text))
-        letters += max(texts)
-    rems = LETTER_REM * letters + PADDING_REM * len(table.columns)
-    return max(15, min(WIDEST_REM, 5 * ceil(rems / 5)))
-
-
-def _longest_word(text: str) -> int:
-    return max(map(len, text.split()), default=0)
-
-
-def _header_html(title: str, is_number: bool) -> str:
-    names = "n" if is_number else ""
-    return f'<th scope="col"{_class_attribute(names)}>{escape(title)}</th>'
-
-
-def _block_html(table: Table, places: Sequence[int], numeric: Sequence[bool]) -> list[str]:
-    """Return the lines of rows that share their first value."""
-    first = table.rows[places[0]][0]
-    span = f' rowspan="{len(places)}" scope="rowgroup"' if len(places) > 1 else ' scope="row"'
-    names = "k" if _fits_one_line(first) else ""
-    text = escape(format_value(first, table.digits))
-    opening = f"<th{span}{_class_attribute(names)}>{text}</th>"
-    lines = []
-    for place in places:
-        columns = range(1, len(table.columns))
-        cells = "".join(_cell_html(table, place, column, numeric[column]) for column in columns)
-        is_first = place == places[0]
-        lines.append(
-            f'<tr class="block">{opening}{cells}</tr>' if is_first else f"<tr>{cells}</tr>"
-        )
-    return lines
-
-
-def _cell_html(table: Table, row: int, column: int, is_number: bool) -> str:
-    value = table.rows[row][column]
-    text = escape(format_value(value, table.digits))
-    if (row, column) in table.bold:
-        text = f"<b>{text}</b>"
-    return f"<td{_class_attribute(_class_names(value, is_number))}>{text}</td>"
-
-
-def _class_names(value: Value, is_number: bool) -> str:
-    names = []
-    if is_number:
-        names.append("n")
-    elif _fits_one_line(value):
-        names.append("k")
-    if isinstance(value, Verdict):
-        names.append(value.tone)
-    if isinstance(value, str) and "\n" in value:
-        names.append("lines")
-    return " ".join(names)
-
-
-def _fits_one_line(value: Value) -> bool:
-    return isinstance(value, str) and len(value) <= ONE_LINE
-
-
-def _class_attribute(names: str) -> str:
-    return f' class="{names}"' if names else ""
-
-
 def to_csv(table: Table) -> str:
-    """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs.
-
-    Args:
-        table: the table.
-    """
+    """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = range(len(table.columns))
@@ -286,35 +201,8 @@ def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
     return [single, None, None] if has_mean else [single]
 
 
-def to_records(table: Table) -> list[dict[str, Any]]:
-    """Return one JSON object per row, by the titles of the columns, with all digits.
-
-    Args:
-        table: the table. A mean is an object with `mean`, `std` and `runs`.
-    """
-    return [
-        {title: _json_value(value) for title, value in zip(table.columns, row, strict=True)}
-        for row in table.rows
-    ]
-
-
-def _json_value(value: Value) -> Any:
-    match value:
-        case MeanStd():
-            return asdict(value)
-        case Verdict():
-            return value.text
-        case Difference() | Size():
-            return value.value
-    return value
-
-
 def to_markdown(table: Table) -> str:
-    """Return the table as Markdown, for a page of documentation; notes are paragraphs below it.
-
-    Args:
-        table: the table.
-    """
+    """Return the table as Markdown, for a page of documentation; notes are paragraphs below it."""
     rule = ["---:" if is_number else "---" for is_number in table.numeric_columns()]
     lines = [_markdown_row(map(escape_markdown, table.columns)), _markdown_row(rule)]
     for place in range(len(table.rows)):
@@ -325,7 +213,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown_text(table: Table, row: int, column: int) -> str:
-    text = escape_markdown(format_value(table.rows[row][column], table.digits))
+    text = escape_markdown(table.text(row, column))
     return f"**{text}**" if (row, column) in table.bold else text
 
 
@@ -336,11 +224,114 @@ def _markdown_row(texts: Iterable[str]) -> str:
 def escape_markdown(text: str) -> str:
     """Return any text in a form that Markdown shows as it is.
 
-    Args:
-        text: any text.
-
     >>> print(escape_markdown("AR1* | <b>"))
     AR1\\* \\| &lt;b>
     """
     safe = re.sub(r"([\\`*_|\[\]~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
     return " ".join(safe.split())
+
+
+def to_latex(table: Table) -> str:
+    """Return a `table` with booktabs rules; it needs pandas and `\\usepackage{booktabs}`.
+
+    Values that are the same in all rows move into the note below it.
+
+    Raises:
+        MissingExtraError: If pandas is not installed.
+    """
+    pandas = require_extra("pandas", "pandas")
+    kept, facts = _varying_columns(table)
+    texts = [[_latex_text(table, row, column) for column in kept] for row in range(len(table.rows))]
+    for _, *repeated in table.blocks() if kept[0] == 0 else ():
+        for row in repeated:
+            texts[row][0] = ""
+    titles = [escape_latex(table.columns[column]) for column in kept]
+    frame = pandas.DataFrame(texts, columns=titles)
+    alignment = "".join(_latex_alignment(table, column) for column in kept)
+    tabular = frame.style.hide(axis="index").to_latex(hrules=True, column_format=alignment)
+    environment = "table" if len(kept) <= COLUMNS_OF_A_COLUMN else "table*"
+    notes = escape_latex(" ".join([*facts, *table.notes]))
+    return "\n".join(
+        [
+            rf"\begin{{{environment}}}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{escape_latex(table.caption or table.title + '.')}}}",
+            rf"\label{{tab:{table.name}}}",
+            tabular.strip(),
+            *([rf"\par\smallskip\parbox{{\linewidth}}{{{notes}}}"] if notes else []),
+            rf"\end{{{environment}}}",
+            "",
+        ]
+    )
+
+
+def _varying_columns(table: Table) -> tuple[list[int], list[str]]:
+    """Return the columns whose texts or counts differ, and sentences with the others' values."""
+    kept, facts = [], []
+    for column, title in enumerate(table.columns):
+        values = {row[column] for row in table.rows}
+        is_constant = len(table.rows) > 1 and len(values) == 1
+        if is_constant and isinstance(table.rows[0][column], str | int):
+            facts.append(f"{title[:1].upper()}{title[1:]}: {table.text(0, column)}.")
+        else:
+            kept.append(column)
+    return kept or [0], facts
+
+
+def _latex_text(table: Table, row: int, column: int) -> str:
+    value = table.rows[row][column]
+    text = escape_latex(value.text if isinstance(value, Verdict) else table.text(row, column))
+    if (row, column) in table.bold:
+        return rf"\textbf{{{text}}}"
+    return f"{{}}{text}" if text.startswith("*") else text  # a star after \\ would be its option
+
+
+def _latex_alignment(table: Table, column: int) -> str:
+    if table.is_numeric(column):
+        return "r"
+    longest = max((len(table.text(row, column)) for row in range(len(table.rows))), default=0)
+    return r"p{0.3\linewidth}" if longest > LONG_TEXT else "l"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"{\char34}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "–": "--",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "×": r"$\times$",
+    "→": r"$\to$",
+    "…": r"\ldots{}",
+    "“": "``",
+    "”": "''",
+    "’": "'",
+    "[": "{[}",
+    "]": "{]}",
+    "\n": " ",
+    "\r": " ",
+}
+
+
+def escape_latex(text: str) -> str:
+    """Return any text in a form that is safe in LaTeX.
+
+    Letters of other scripts stay as they are; they need XeLaTeX or LuaLaTeX.
+
+    >>> print(escape_latex("50% of a_b & c"))
+    50\\% of a\\_b \\& c
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)

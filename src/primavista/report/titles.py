@@ -45,9 +45,6 @@ FREEZING = {
 def strategy_order(name: str) -> tuple[int, str]:
     """Return a sorting key: the strategies of the registry in its order, then all others by name.
 
-    Args:
-        name: the name of a strategy, registered or not.
-
     >>> sorted(["mine", "naive", "ar1*"], key=strategy_order)
     ['ar1*', 'naive', 'mine']
     """
@@ -58,9 +55,6 @@ def strategy_order(name: str) -> tuple[int, str]:
 
 def protocol_title(protocol: str) -> str:
     """Return the name of a protocol as the paper writes it; other names stay as they are.
-
-    Args:
-        protocol: a protocol, such as `nicv2-391`; its parameters follow its name.
 
     >>> protocol_title("nicv2-391"), protocol_title("ni"), protocol_title("mine")
     ('NICv2-391', 'NI', 'mine')
@@ -79,9 +73,6 @@ def protocol_order(protocol: str) -> tuple[str, int, str]:
 
     `nicv2` without a number has one session per batch, so that no protocol is finer.
 
-    Args:
-        protocol: the name of a protocol.
-
     >>> sorted(["nicv2-391", "nicv2", "nicv2-79"], key=protocol_order)
     ['nicv2-79', 'nicv2-391', 'nicv2']
     """
@@ -95,10 +86,6 @@ def protocol_order(protocol: str) -> tuple[str, int, str]:
 
 def shorten_names(names: Sequence[str], letters: int) -> list[str]:
     """Shorten long names in the middle, so that names that differ still do.
-
-    Args:
-        names: any texts.
-        letters: the wished length; names keep more letters if they could be confused otherwise.
 
     >>> shorten_names(["36_straight_or_right", "37_straight_or_left", "stop"], 12)
     ['36_str…right', '37_str…_left', 'stop']
@@ -120,9 +107,6 @@ def _shorten(name: str, length: int) -> str:
 def slug(*parts: str) -> str:
     """Return a name that is safe for a file and for an anchor, of at most 80 characters.
 
-    Args:
-        parts: texts to join with a hyphen.
-
     >>> slug("fig:results", "AR1* with BN")
     'fig-results-ar1-star-with-bn'
     """
@@ -132,9 +116,6 @@ def slug(*parts: str) -> str:
 
 def unique_slugs(names: Sequence[str]) -> list[str]:
     """Return one slug per name; a number is appended where two names would share one.
-
-    Args:
-        names: any texts.
 
     >>> unique_slugs(["AR1", "AR1!", "CWR*"])
     ['ar1', 'ar1-2', 'cwr-star']

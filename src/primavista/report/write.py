@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
+from primavista.errors import (
+    CHOOSE_FOLDER,
+    InputError,
+    MissingExtraError,
+    file_errors,
+    require_extra,
+)
 from primavista.progress import Progress
 from primavista.report.figures import WIDTHS, printed_width
-from primavista.report.latex import escape_latex, to_latex
-from primavista.report.page import Page, render_page
+from primavista.report.page import render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import Table, to_csv, to_markdown, to_records
+from primavista.report.table import (
+    Table,
+    escape_latex,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from primavista.storage.disk import replacing
 
 FIGURE_KINDS = ("pdf", "svg", "png")
-TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
-    "csv": to_csv,
-    "tex": to_latex,
-    "md": to_markdown,
-}
+Formatter = Callable[[Table], str]
 
 
 def write_report(
@@ -35,29 +41,30 @@ def write_report(
     page_width: float = WIDTHS["page"],
     progress: Progress | None = None,
 ) -> Path:
-    """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
+    """Write `report.html` with its `figures/`, `tables/` and methods.
 
-    Unfinished and failed cells are shown as such. If matplotlib is not installed, the report has
-    its tables and says what to install.
+    Unfinished and failed cells are shown as such. Tables for LaTeX need pandas (extra `pandas`);
+    without it the report says so.
 
     Args:
-        folder: the results: one folder per cell, at any depth.
-        against: the folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
+        folder: The results: one folder per cell, at any depth.
+        against: The folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
             curves are drawn over ours.
-        out: the folder to write to; `folder` if None.
-        figures: the kinds of files of figures to write, of `pdf`, `svg` and `png`. The
+        out: The folder to write to; `folder` if None.
+        figures: The kinds of files of figures to write, of `pdf`, `svg` and `png`. The
             figures in `report.html` do not depend on it.
-        page_width: the width of figures that span the page, in inches: that of the text of your
+        page_width: The width of figures that span the page, in inches: that of the text of your
             document, such as 4.75 for an `article` in one column.
-        progress: it is told how many files are written.
+        progress: It is told how many figures are drawn.
 
     Returns:
         The path of `report.html`.
 
     Raises:
-        InputError: a kind of figure is none of `pdf`, `svg`, `png`, or no paper has that width.
-        FileError: there are no results in `folder`, the authors' files cannot be read, or the
+        InputError: If a kind of figure is none of `pdf`, `svg`, `png`, or no paper has that width.
+        FileError: If there are no results in `folder`, the authors' files cannot be read, or the
             report cannot be written.
+        MissingExtraError: If matplotlib or Jinja is not installed (extra `plots`).
     """
     for kind in sorted(set(figures) - set(FIGURE_KINDS)):
         choices = ", ".join(FIGURE_KINDS)
@@ -66,34 +73,41 @@ def write_report(
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
+    formats, missing = _table_formats()
+    page = replace(page, warnings=(*page.warnings, *missing))
+    downloads = {table.name: _table_files(table, formats) for table in page.tables}
+    methods = "".join(section.methods for section in page.sections)
+    if methods:
+        tex = escape_latex(methods)
+        downloads["methods"] = {"methods.txt": f"{methods}\n", "methods.tex": f"{tex}\n"}
     target = Path(out) if out is not None else Path(folder)
-    writers = list(_files(page, figures))
-    for done, (path, make) in enumerate(writers):
+    for name, contents in downloads.items():
+        for file, content in contents.items():
+            place = target if name == "methods" else target / "tables"
+            _write_file(place / file, content.encode())
+    pictures = [picture for section in page.sections for picture in section.all_pictures]
+    for done, picture in enumerate(pictures):
         if progress is not None:
-            progress(done, len(writers))
-        _write_file(target / path, make())
-    tables = {table.name: to_records(table) for one in page.sections for table in one.tables}
-    _write_file(target / "tables.json", json.dumps(tables, indent=1).encode())
-    _write_file(target / "report.html", render_page(page).encode())
+            progress(done, len(pictures))
+        for kind in figures:
+            drawn = picture.content(f".{kind}")
+            _write_file(target / "figures" / f"{picture.name}.{kind}", drawn)
+    _write_file(target / "report.html", render_page(page, downloads).encode())
     return target / "report.html"
 
 
-def _files(page: Page, figures: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the name of every table and figure, and what makes its content."""
-    for section in page.sections:
-        for table in section.tables:
-            for suffix, make in TABLE_FORMATS.items():
-                yield f"tables/{table.name}.{suffix}", partial(_table_bytes, make, table)
-        for picture in section.all_pictures:
-            for kind in figures:
-                yield f"figures/{picture.name}.{kind}", partial(picture.content, f".{kind}")
-        if section.methods:
-            yield "methods.txt", partial(str.encode, f"{section.methods}\n")
-            yield "methods.tex", partial(str.encode, f"{escape_latex(section.methods)}\n")
+def _table_formats() -> tuple[dict[str, Formatter], list[str]]:
+    """Return the formats of tables, and what to install for LaTeX if it is missing."""
+    formats: dict[str, Formatter] = {"csv": to_csv, "md": to_markdown}
+    try:
+        require_extra("pandas", "pandas")
+    except MissingExtraError as error:
+        return formats, [f"There are no tables for LaTeX: {error}, then write the report again."]
+    return {**formats, "tex": to_latex}, []
 
 
-def _table_bytes(make: Callable[[Table], str], table: Table) -> bytes:
-    return make(table).encode()
+def _table_files(table: Table, formats: Mapping[str, Formatter]) -> dict[str, str]:
+    return {f"{table.name}.{suffix}": make(table) for suffix, make in formats.items()}
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -12,20 +13,18 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
 from primavista.media.decoder import shared_decoder
-from primavista.serve import camera_routes, frame_routes, model_routes, socket_routes
-from primavista.serve.api_page import api_page
+from primavista.serve import frame_routes, model_routes, socket_routes
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
 from primavista.serve.security import AccessControl
 from primavista.serve.service_camera import ServiceCamera
-from primavista.serve.threads import WorkerThreads
 from primavista.storage.manifest import MAX_LABEL
 
 MEDIA_TYPES = {
@@ -59,22 +58,20 @@ def create_app(
     Returns:
         The application.
     """
-    threads = WorkerThreads()
     # Starlette would write uploads of more than 1 MiB to a temporary file. They stay in memory,
     # which `ServiceLimits.upload_bytes` bounds.
     MultiPartParser.spool_max_size = service.limits.body_bytes + 1
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await threads.run(service.start)
+        await asyncio.to_thread(service.start)
         if camera is not None:
             camera.start()
         yield
         if camera is not None:
-            await threads.run(camera.stop)
+            await asyncio.to_thread(camera.stop)
         shared_decoder().interrupt()  # nobody waits for its frames any more
-        await threads.run(service.stop)
-        threads.close()
+        await asyncio.to_thread(service.stop)
 
     app = FastAPI(
         title="primavista",
@@ -86,11 +83,8 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     app.state.service = service
-    app.state.threads = threads
-    app.state.camera = camera
-    service.camera = None if camera is None else camera.name
+    service.camera = camera
     app.include_router(frame_routes.router)
-    app.include_router(camera_routes.router)
     app.include_router(model_routes.router)
     app.include_router(socket_routes.router)
     app.add_exception_handler(RefusedError, _refused)
@@ -119,11 +113,7 @@ def _add_page(app: FastAPI) -> None:
     async def index() -> Response:
         return await page()
 
-    async def api() -> HTMLResponse:
-        return HTMLResponse(api_page(app.openapi()))
-
     app.add_api_route("/", index, include_in_schema=False)
-    app.add_api_route("/api", api, include_in_schema=False)
     app.add_api_route("/favicon.ico", icon, include_in_schema=False)
     app.add_api_route("/page/{name}", page, include_in_schema=False)
 
@@ -144,9 +134,9 @@ def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
         """
         snapshot = service.snapshot
         gauges = {
-            "objects": ("objects taught", float(len(snapshot.learner.labels))),
-            "version": ("lessons and changes since the start", float(snapshot.version)),
-            "queued": ("lessons and changes that wait or run", float(service.queued)),
+            "objects": len(snapshot.learner.labels),
+            "version": snapshot.version,
+            "queued": service.queued,
         }
         text = service.metrics.text(gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

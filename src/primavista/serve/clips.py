@@ -25,7 +25,6 @@ from primavista.media.images import ImageArray
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice
-from primavista.serve.stream_frames import StreamFrame
 
 OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
@@ -111,27 +110,32 @@ class StreamClips:
         self._version = self._answer_version = service.snapshot.version
         self.asks = False
 
-    def add(self, frame: StreamFrame) -> None:
+    def add(
+        self, image: ImageArray, thumbnail: Thumbnail, answer: Prediction, version: int
+    ) -> None:
         """Remember a frame; the frames of another scene or of another model are forgotten.
 
         A scene goes on as long as the new frame resembles any frame that is remembered of it, so a
         hand that moves fast does not end it.
 
         Args:
-            frame: The newest frame of the stream.
+            image: The newest frame of the stream at model size.
+            thumbnail: Its thumbnail.
+            answer: The answer for the last second of the stream.
+            version: The version of the model that the answer comes from.
         """
         now = time.monotonic()
-        self._answer = answer = frame.recent
-        likeness = [correlation(frame.thumbnail, kept.thumbnail) for kept in self._frames]
-        is_new_model = frame.version != self._answer_version
+        self._answer = answer
+        likeness = [correlation(thumbnail, kept.thumbnail) for kept in self._frames]
+        is_new_model = version != self._answer_version
         if is_new_model or max(likeness, default=1.0) < OTHER_SCENE:
-            self._answer_version = frame.version
+            self._answer_version = version
             self._forget(len(self._frames))
             self._is_asked = False
         old = sum(kept.at <= now - self._seconds for kept in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, frame.image, frame.thumbnail, answer.recognised_object))
+            self._keep(KeptFrame(now, image, thumbnail, answer.recognised_object))
         if not is_doubtful(answer):
             self._doubt_since, self._is_asked = None, False
         elif self._doubt_since is None or is_new_model:
@@ -155,9 +159,6 @@ class StreamClips:
 
         The clip has the frames for which the client was told the same as now.
 
-        Args:
-            is_question: True if the service asks about it.
-
         Raises:
             RefusedError: If nothing is remembered (409), or if too much is kept already (429).
         """
@@ -179,32 +180,17 @@ class StreamClips:
         return [frame for frame in self._frames if frame.answer == told]
 
     def find(self, id: object) -> StreamClip:
-        """Return a clip that is kept.
-
-        Args:
-            id: Its id, as the client sent it.
-
-        Raises:
-            RefusedError: If there is no such clip (404).
-        """
+        """Return a clip by the id that the client sent; `RefusedError` (404) if there is none."""
         if not isinstance(id, str) or id not in self._clips:
             raise RefusedError(404, "there is no such clip: it was taught, dropped or answered")
         return self._clips[id]
 
     def drop(self, clip: StreamClip) -> None:
-        """Forget a clip.
-
-        Args:
-            clip: A clip that is kept.
-        """
+        """Forget a clip that is kept."""
         self._service.recalled.give_back(self._clips.pop(clip.id).bytes)
 
     def lesson(self, clip: StreamClip) -> LessonBuffer:
-        """Return the frames of a clip as a lesson.
-
-        Args:
-            clip: A clip that is kept.
-        """
+        """Return the frames of a clip as a lesson."""
         lesson = self._service.learner.open_lesson()
         for frame in clip.frames:
             lesson.add(frame)
@@ -265,11 +251,7 @@ class StreamClips:
 
 
 def is_doubtful(answer: Prediction) -> bool:
-    """Return True if a scene is worth a question: not the background, and not surely known.
-
-    Args:
-        answer: The answer for the last second of the scene.
-    """
+    """Return True if a scene is worth a question: not the background, and not surely known."""
     if answer.label is None:
         return False
     if answer.label == NOTHING:

@@ -1,4 +1,4 @@
-"""HTTP routes that take frames: teach, recognise, check.
+"""HTTP routes that take frames, of a client or of the service's own camera.
 
 The docstrings of the handlers are descriptions in the OpenAPI document; their arguments are
 described in the annotations.
@@ -6,32 +6,40 @@ described in the annotations.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
 
 from primavista.learner.coach import NOTHING
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
-from primavista.media.images import ImageArray
+from primavista.media.images import ImageArray, centre_square
 from primavista.serve.decoding import decode_frame, decode_frames, decode_video
-from primavista.serve.dependencies import Service, Threads, refusals
-from primavista.serve.learner_service import LearnerService
+from primavista.serve.learner_service import LearnerService, Snapshot
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import (
     BOXED_SIDES,
     WHOLE_SIDES,
+    Service,
     cancel_job,
     cut_squares,
     find_objects,
-    recognise,
+    refusals,
     submit_lesson,
     wait_for_job,
 )
-from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised, RecognisedFrames
-from primavista.serve.threads import WorkerThreads
+from primavista.serve.schemas import (
+    CameraStatus,
+    Checked,
+    FoundObjects,
+    JobStatus,
+    Recognised,
+    RecognisedFrames,
+)
+from primavista.serve.service_camera import ServiceCamera
 
 router = APIRouter(prefix="/api")
 LabelForm = Annotated[
@@ -61,6 +69,10 @@ WaitQuery = Annotated[
     Query(ge=0, le=60, description="answer when it is done, or after this many seconds"),
 ]
 AgainQuery = Annotated[bool, Query(description="learn it even if the same was taught before")]
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
+LEARNED: dict[int | str, dict[str, Any]] = {
+    200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"}
+}
 CHUNK = 16
 
 
@@ -68,14 +80,10 @@ CHUNK = 16
     "/lessons",
     status_code=202,
     tags=["teach"],
-    responses={
-        200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"},
-        **refusals(400, 408, 409, 413, 422),
-    },
+    responses={**LEARNED, **refusals(400, 408, 409, 413, 422)},
 )
 async def teach(
     service: Service,
-    threads: Threads,
     response: Response,
     label: LabelForm,
     frames: FrameFiles,
@@ -94,51 +102,14 @@ async def teach(
     """
     name = check_label(label, service.learner.labels)
     if box:
-        images = await _boxed(service, threads, frames, box)
+        images = await _boxed(service, frames, box)
     else:
         images = await _decode(service, frames, video)
-    return await learn_images(service, images, name, response, wait=wait, again=again)
-
-
-async def learn_images(
-    service: LearnerService,
-    images: list[ImageArray],
-    label: str,
-    response: Response,
-    *,
-    wait: float,
-    again: bool,
-) -> JobStatus:
-    """Submit a lesson, wait for it if the client asks for that, and return its status.
-
-    Args:
-        service: The service.
-        images: The frames of the lesson.
-        label: The checked name of the object.
-        response: Its status becomes 200 if the lesson is done.
-        wait: The longest time in seconds to wait for the end.
-        again: Learn the lesson even if the same one was taught before.
-
-    Raises:
-        RefusedError: If the lesson has failed (409), or cannot be submitted.
-    """
-    lesson = service.learner.open_lesson()
-    for image in images:
-        lesson.add(image)
-    job = submit_lesson(service, lesson, label, again)
-    if wait and await wait_for_job(job, wait):
-        if job.state == "failed":
-            raise RefusedError(409, job.error or "it failed; nothing was changed")
-        response.status_code = 200
-    return JobStatus.of(job)
+    return await _learn(service, images, name, response, wait=wait, again=again)
 
 
 @router.get("/lessons/{id}", tags=["teach"], responses=refusals(404, 422))
-async def progress(
-    service: Service,
-    id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
-    wait: WaitQuery = 0,
-) -> JobStatus:
+async def progress(service: Service, id: JobId, wait: WaitQuery = 0) -> JobStatus:
     """Return the status of a lesson or of another change, by its id.
 
     With `wait` the answer comes as soon as the job has ended. Only the latest jobs are remembered;
@@ -151,7 +122,7 @@ async def progress(
 
 
 @router.delete("/lessons/{id}", tags=["teach"], responses=refusals(404, 409, 422))
-async def cancel(service: Service, id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")]) -> JobStatus:
+async def cancel(service: Service, id: JobId) -> JobStatus:
     """Cancel a lesson or another change that waits or runs; nothing is changed by it then.
 
     The request is refused with 409 if it has ended already or is being saved: undo takes back the
@@ -166,7 +137,6 @@ async def cancel(service: Service, id: Annotated[str, Path(pattern="^[0-9a-f]{16
 @router.post("/predict", tags=["recognise"], responses=refusals(400, 408, 413, 422))
 async def predict(
     service: Service,
-    threads: Threads,
     frame: Annotated[
         UploadFile | None, File(description="one image; its centre square is used")
     ] = None,
@@ -184,16 +154,16 @@ async def predict(
         raise RefusedError(422, f"{reason}: curl -F frame=@FILE")
     if frame is not None:
         image = await decode_frame(frame.file, size, service.limits)
-        return await recognise(service, image)
+        return await _recognise(service, image)
     assert video is not None
     snapshot = service.snapshot
     images = await decode_video(video.file, size, service.limits)
-    predictions = await _predictions(threads, snapshot.learner, images)
+    predictions = await _predictions(service, snapshot, images)
     return Recognised.of(fuse(predictions, snapshot.learner.threshold), snapshot.version)
 
 
 @router.post("/predict/batch", tags=["recognise"], responses=refusals(400, 408, 413, 422))
-async def predict_batch(service: Service, threads: Threads, frames: FrameFiles) -> RecognisedFrames:
+async def predict_batch(service: Service, frames: FrameFiles) -> RecognisedFrames:
     """Recognise several images, each by itself, by the same version of the model; none is kept.
 
     There may be as many as one lesson has frames at most: `max_frames` of `GET /api/model`.
@@ -203,7 +173,7 @@ async def predict_batch(service: Service, threads: Threads, frames: FrameFiles) 
     snapshot = service.snapshot
     files = [frame.file for frame in frames]
     images = await decode_frames(files, snapshot.learner.size, service.limits)
-    predictions = await _predictions(threads, snapshot.learner, images)
+    predictions = await _predictions(service, snapshot, images)
     answers = [Recognised.of(prediction, snapshot.version) for prediction in predictions]
     return RecognisedFrames(frames=answers, version=snapshot.version)
 
@@ -211,7 +181,6 @@ async def predict_batch(service: Service, threads: Threads, frames: FrameFiles) 
 @router.post("/locate", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
 async def locate(
     service: Service,
-    threads: Threads,
     frame: Annotated[UploadFile, File(description="one image; all of it is searched")],
 ) -> FoundObjects:
     """Find taught objects anywhere in one picture, which is not kept.
@@ -221,13 +190,12 @@ async def locate(
     """
     side = WHOLE_SIDES * service.learner.size
     picture = await decode_frame(frame.file, side, service.limits, whole=True)
-    return await find_objects(service, threads, picture)
+    return await find_objects(service, picture)
 
 
 @router.post("/check", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
 async def check(
     service: Service,
-    threads: Threads,
     label: LabelForm,
     frames: FrameFiles,
     video: VideoFile = None,
@@ -241,7 +209,7 @@ async def check(
     if name not in snapshot.learner.labels:
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
     images = await _decode(service, frames, video)
-    predictions = await _predictions(threads, snapshot.learner, images)
+    predictions = await _predictions(service, snapshot, images)
     counts = Counter(_outcome(prediction, name) for prediction in predictions)
     right = counts.pop(name, 0)
     return Checked(
@@ -254,13 +222,111 @@ async def check(
     )
 
 
+def _camera(service: Service) -> ServiceCamera:
+    if service.camera is None:
+        raise RefusedError(404, "this service has no camera: start it with teach --camera")
+    return service.camera
+
+
+OwnCamera = Annotated[ServiceCamera, Depends(_camera)]
+
+
+@router.get("/camera", name="status", tags=["recognise"], responses=refusals(404))
+async def camera_status(camera: OwnCamera) -> CameraStatus:
+    """Say whether the service's own camera gives frames, and if not, why.
+
+    A camera that is lost is connected again with longer and longer waits. It is answered with 404
+    if the service was started without one.
+    """
+    return CameraStatus(name=camera.name, online=camera.online, reason=camera.reason)
+
+
+@router.get(
+    "/camera/frame",
+    name="frame",
+    tags=["recognise"],
+    response_class=Response,
+    responses={200: {"content": {"image/jpeg": {}}}, **refusals(404, 409)},
+)
+async def camera_frame(service: Service, camera: OwnCamera) -> Response:
+    """Return the newest frame of the service's own camera as JPEG; it is not kept.
+
+    It is answered with 409 while the camera is lost.
+    """
+    data = await service.in_thread(camera.jpeg)
+    return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
+
+
+@router.post("/camera/predict", name="predict", tags=["recognise"], responses=refusals(404, 409))
+async def predict_from_camera(service: Service, camera: OwnCamera) -> Recognised:
+    """Recognise what the service's own camera shows now.
+
+    The answer has the fields of `/api/predict`. It is answered with 409 while the camera is lost.
+    """
+    return await _recognise(service, centre_square(camera.newest.image, service.learner.size))
+
+
+@router.post(
+    "/camera/lessons",
+    name="teach",
+    status_code=202,
+    tags=["teach"],
+    responses={**LEARNED, **refusals(404, 409, 422)},
+)
+async def teach_from_camera(
+    service: Service,
+    camera: OwnCamera,
+    response: Response,
+    label: LabelForm,
+    seconds: Annotated[float, Form(ge=0.5, le=60, description="how long the object is shown")] = 5,
+    wait: WaitQuery = 0,
+    again: AgainQuery = False,
+) -> JobStatus:
+    """Teach what the service's own camera shows in the next seconds.
+
+    If the camera is lost before they are over, the request is refused with 409 and nothing is
+    learned. Otherwise the answers are those of `/api/lessons`.
+    """
+    name = check_label(label, service.learner.labels)
+    images = await camera.collect(seconds, service.limits.lesson_frames)
+    return await _learn(service, images, name, response, wait=wait, again=again)
+
+
+async def _learn(
+    service: LearnerService,
+    images: list[ImageArray],
+    label: str,
+    response: Response,
+    *,
+    wait: float,
+    again: bool,
+) -> JobStatus:
+    """Submit a lesson, wait for it if the client asks for that, and return its status."""
+    lesson = service.learner.open_lesson()
+    for image in images:
+        lesson.add(image)
+    job = submit_lesson(service, lesson, label, again)
+    if wait and await wait_for_job(job, wait):
+        if job.state == "failed":
+            raise RefusedError(409, job.error or "it failed; nothing was changed")
+        response.status_code = 200
+    return JobStatus.of(job)
+
+
+async def _recognise(service: LearnerService, image: ImageArray) -> Recognised:
+    """Recognise one frame; it waits in the queue that all clients share."""
+    prediction, version = await asyncio.wrap_future(service.predict(image))
+    return Recognised.of(prediction, version)
+
+
 async def _predictions(
-    threads: WorkerThreads, learner: Learner, images: list[ImageArray]
+    service: LearnerService, snapshot: Snapshot, images: list[ImageArray]
 ) -> list[Prediction]:
     """Recognise frames in chunks, so that frames of other clients are recognised in between."""
     found: list[Prediction] = []
     for start in range(0, len(images), CHUNK):
-        found += await threads.run(_predict_all, learner, images[start : start + CHUNK])
+        chunk = images[start : start + CHUNK]
+        found += await service.in_thread(_predict_all, snapshot.learner, chunk)
     return found
 
 
@@ -275,16 +341,14 @@ def _outcome(prediction: Prediction, expected: str) -> str:
     return prediction.recognised_object or "unknown"
 
 
-async def _boxed(
-    service: LearnerService, threads: WorkerThreads, frames: list[UploadFile], box: str
-) -> list[ImageArray]:
+async def _boxed(service: LearnerService, frames: list[UploadFile], box: str) -> list[ImageArray]:
     """Decode frames whole, and cut the squares around a box out of them."""
     if not frames:
         raise RefusedError(422, "a box is for frames: send frames, not a video")
-    size = service.learner.size
+    side = BOXED_SIDES * service.learner.size
     files = [frame.file for frame in frames]
-    wholes = await decode_frames(files, BOXED_SIDES * size, service.limits, whole=True)
-    return await cut_squares(threads, wholes, box, size)
+    wholes = await decode_frames(files, side, service.limits, whole=True)
+    return await cut_squares(service, wholes, box)
 
 
 async def _decode(

@@ -15,38 +15,26 @@ from primavista.learner.lesson import LessonFeatures
 
 
 @dataclass(frozen=True)
-class RecentLesson:
-    """A lesson that can be removed.
+class JournalEntry:
+    """A lesson, a renaming or a forgetting, which can be made again.
 
     Attributes:
-        id: The id of the job that taught it.
-        label: The name of its object now.
-        lesson: Its features.
-    """
-
-    id: str
-    label: str
-    lesson: LessonFeatures
-
-
-@dataclass(frozen=True)
-class RecentChange:
-    """A renaming or forgetting that came between two lessons.
-
-    Attributes:
-        label: The name of the object that was renamed or forgotten.
-        renamed: Its name from then on; None if it was forgotten.
+        label: The name of its object.
+        renamed: The name of the object from then on, if it was renamed.
+        lesson: The features of a lesson; None for a renaming or forgetting.
+        id: The id of the job that taught the lesson.
     """
 
     label: str
     renamed: str | None = None
+    lesson: LessonFeatures | None = None
+    id: str = ""
 
     def make(self, learner: Learner) -> None:
-        """Make the change; nothing happens if the only lesson of the object was removed.
-
-        Args:
-            learner: The learner to change.
-        """
+        """Make the change; it is left out if the only lesson of its object was removed."""
+        if self.lesson is not None:
+            learner.learn_again(self.lesson, self.label)
+            return
         with contextlib.suppress(InputError):
             if self.renamed is None:
                 learner.forget(self.label)
@@ -64,66 +52,55 @@ class Journal:
     """
 
     base: Learner
-    entries: tuple[RecentLesson | RecentChange, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
 
     @property
     def bytes(self) -> int:
         """The memory that the features of all lessons take."""
-        return sum(one.lesson.bytes for one in self.entries if isinstance(one, RecentLesson))
+        return sum(one.lesson.bytes for one in self.entries if one.lesson is not None)
 
-    def lessons(self) -> list[RecentLesson]:
+    def lessons(self) -> list[JournalEntry]:
         """Return the lessons that can be removed, under the present names of their objects.
 
         Lessons of an object that was forgotten are not among them.
         """
-        found: list[RecentLesson] = []
+        found: list[JournalEntry] = []
         for entry in self.entries:
-            if isinstance(entry, RecentLesson):
+            new = entry.renamed
+            if entry.lesson is not None:
                 found.append(entry)
-            elif entry.renamed is None:
+            elif new is None:
                 found = [one for one in found if one.label != entry.label]
             else:
-                new = entry.renamed
                 found = [
                     replace(one, label=new) if one.label == entry.label else one for one in found
                 ]
         return found
 
-    def followed_by(
-        self, entry: RecentLesson | RecentChange, lessons: int, most_bytes: int
-    ) -> Journal:
+    def followed_by(self, entry: JournalEntry, entries: int, most_bytes: int) -> Journal:
         """Return the journal after one more lesson or change; the oldest move into its base.
 
         Args:
             entry: The newest lesson or change.
-            lessons: The largest number of entries.
+            entries: The largest number of entries.
             most_bytes: The memory that the features of all lessons may take.
         """
         journal = Journal(self.base, (*self.entries, entry))
-        while len(journal.entries) > lessons or journal.bytes > most_bytes:
+        while len(journal.entries) > entries or journal.bytes > most_bytes:
             base = journal.base.copy()
-            _make(base, journal.entries[0])
-            base = base.settled()
-            base.strategy.derived.clear()  # values that it computed for predictions
-            journal = Journal(base, journal.entries[1:])
+            journal.entries[0].make(base)
+            base.free_undo_cache()
+            journal = Journal(base.without_undo(), journal.entries[1:])
         return journal
 
     def without(self, id: str) -> Journal:
-        """Return the journal without one lesson.
-
-        Args:
-            id: The id of the lesson.
-
-        Raises:
-            InputError: If it is not among those that can be removed.
-        """
+        """Return the journal without one lesson; `InputError` if it cannot be removed."""
         if id not in [one.id for one in self.lessons()]:
             raise InputError(
                 "this lesson can no longer be removed by itself: forget the object, and teach it "
                 "again"
             )
-        kept = [one for one in self.entries if not isinstance(one, RecentLesson) or one.id != id]
-        return Journal(self.base, tuple(kept))
+        return Journal(self.base, tuple(one for one in self.entries if one.id != id))
 
     def replayed(
         self, threshold: float, report_progress: Callable[[float], None] = lambda fraction: None
@@ -137,13 +114,6 @@ class Journal:
         learner = self.base.copy()
         learner.threshold = threshold
         for number, entry in enumerate(self.entries, 1):
-            _make(learner, entry)
+            entry.make(learner)
             report_progress(0.9 * number / len(self.entries))
-        return learner.settled()
-
-
-def _make(learner: Learner, entry: RecentLesson | RecentChange) -> None:
-    if isinstance(entry, RecentLesson):
-        learner.learn_again(entry.lesson, entry.label)
-    else:
-        entry.make(learner)
+        return learner.without_undo()

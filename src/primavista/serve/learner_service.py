@@ -6,20 +6,20 @@ thread predicts from the last complete state, so predictions never wait for a le
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import math
 import os
 import queue
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Literal
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,21 +28,24 @@ from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.media.images import ImageArray
-from primavista.serve.journal import Journal, RecentChange, RecentLesson
-from primavista.serve.lesson_progress import LessonProgress, ReportProgress
+from primavista.serve.jobs import (
+    CANCELLED,
+    ChangeJob,
+    JobCancelledError,
+    JobKind,
+    LessonProgress,
+    ReportProgress,
+    Work,
+)
+from primavista.serve.journal import Journal, JournalEntry
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
-from primavista.serve.prometheus import ServiceMetrics
+from primavista.serve.metrics import ServiceMetrics
+from primavista.serve.service_camera import ServiceCamera
 
-JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
-JobState = Literal["queued", "running", "done", "failed"]
-Work = Callable[[Learner, ReportProgress], Learner | None]
+T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
-CANCELLED = "it was cancelled, and nothing was changed"
+THREADS = 2  # for work on lessons, models and boxes; few, to leave cores to the network
 log = logging.getLogger("primavista")
-
-
-class JobCancelledError(PrimavistaError):
-    """Ends the work of a job that was cancelled, by a client or because the service stops."""
 
 
 @dataclass(frozen=True)
@@ -70,70 +73,15 @@ class Snapshot:
         return self.replaced is not None or self.learner.can_undo
 
 
-@dataclass
-class ChangeJob:
-    """One lesson or change, from its place in the queue to its end.
-
-    Attributes:
-        kind: lesson, remove, rename, forget, threshold, undo or load.
-        label: The object that it is about, if there is one.
-        frames: The number of frames of a lesson.
-        work: The function that changes a copy of the learner; it may return another learner.
-        lesson: The frames of a lesson.
-        change: The renaming or forgetting.
-        removes: The id of the lesson that is removed.
-        id: A random name by which clients ask for the status.
-        state: The state of the job.
-        progress: The fraction that is done, or None if it cannot be told.
-        error: The reason of a failure.
-        seconds: The time from the start of the work to its end.
-        parts: The seconds of each part: working, and saving to disk.
-        version: The version of the snapshot that the job led to.
-        already_taught: True if the lesson was taught before and therefore left out.
-        is_cancelled: True if the job must not have an effect any more.
-        is_final: True if it is too late to cancel the job: it is being saved.
-        ended: A future that is resolved when the job has ended.
-    """
-
-    kind: JobKind
-    label: str | None
-    frames: int
-    work: Work
-    lesson: LessonBuffer | None = None
-    change: RecentChange | None = None
-    removes: str | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    state: JobState = "queued"
-    progress: float | None = None
-    error: str | None = None
-    seconds: float | None = None
-    parts: dict[str, float] = field(default_factory=dict)
-    version: int | None = None
-    already_taught: bool = False
-    is_cancelled: bool = False
-    is_final: bool = False
-    ended: Future[None] = field(default_factory=Future)
-
-    def report_progress(self, fraction: float) -> None:
-        """Set the progress; it never goes back and never exceeds 1.
-
-        Args:
-            fraction: The fraction of the work that is done.
-
-        Raises:
-            JobCancelledError: If the job was cancelled.
-        """
-        if self.is_cancelled:
-            raise JobCancelledError(CANCELLED)
-        self.progress = min(max(fraction, self.progress or 0.0), 1.0)
+# the prediction, and the version of the snapshot that it comes from
+Answer: TypeAlias = tuple[Prediction, int]
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     """One frame that waits to be recognised, and the future for its answer."""
 
     image: ImageArray
-    answer: Future[tuple[Prediction, int]]
+    answer: Future[Answer]
 
 
 class LearnerService:
@@ -145,10 +93,10 @@ class LearnerService:
         limits: The limits on queues; the defaults if None.
 
     Attributes:
-        camera: The name of the service's own camera in messages, or None if it has none.
+        camera: The service's own camera, or None if it has none.
     """
 
-    camera: str | None = None
+    camera: ServiceCamera | None = None
 
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
@@ -167,6 +115,7 @@ class LearnerService:
         self._requests: queue.Queue[_Request | None] = queue.Queue()
         self._writer = self._new_writer()
         self._reader = Thread(target=self._answer_requests, name="reader", daemon=True)
+        self._threads = ThreadPoolExecutor(THREADS, "lesson")
         self._given_up: list[Thread] = []
         self._stopping = False
 
@@ -198,7 +147,7 @@ class LearnerService:
         The trial is learned by a copy of the learner and thrown away. It takes one epoch, however
         many the model asks for.
         """
-        trial = self.learner.short_of_epochs()
+        trial = self.learner.with_one_epoch()
         blank = _blank_frames(trial)
         # A strategy that accepts no more classes can still predict.
         with contextlib.suppress(PrimavistaError):
@@ -217,6 +166,15 @@ class LearnerService:
             self._cancel_running()
             _join(self._writer, self.limits.cancel_seconds)
         _join(self._reader, self.limits.cancel_seconds)
+        self._threads.shutdown(cancel_futures=True)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run work on a whole lesson, a whole model or a picture outside the event loop.
+
+        Pictures and videos are decoded elsewhere, see `primavista.media.decoder`.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     def _cancel_running(self) -> None:
         with self._lock:
@@ -232,7 +190,7 @@ class LearnerService:
         work: Work,
         label: str | None = None,
         lesson: LessonBuffer | None = None,
-        change: RecentChange | None = None,
+        change: JournalEntry | None = None,
     ) -> ChangeJob:
         """Append a lesson or a change to the queue.
 
@@ -242,7 +200,7 @@ class LearnerService:
                 that it returns takes the place of that copy.
             label: The object that it is about.
             lesson: The frames of a lesson.
-            change: The renaming or forgetting.
+            change: The renaming or forgetting, for the journal.
 
         Returns:
             The job, whose `ended` is resolved when the change is on disk or has failed.
@@ -250,29 +208,20 @@ class LearnerService:
         Raises:
             RefusedError: If too many jobs wait, or if the service is stopping (429).
         """
-        frames = 0 if lesson is None else len(lesson)
-        return self._enqueue(ChangeJob(kind, label, frames, work, lesson, change))
+        return self._enqueue(ChangeJob(kind, work, label, lesson, change))
 
     def remove(self, id: str) -> ChangeJob:
         """Take one of the last lessons out, as if it had never been taught.
 
-        The learner before the last lessons learns the others again, from their features.
-
-        Args:
-            id: The id of the lesson, one of those in the journal of the snapshot.
-
-        Returns:
-            The job; it fails if the lesson is not in the journal.
-
-        Raises:
-            RefusedError: If too many jobs wait, or if the service is stopping (429).
+        The learner before the last lessons learns the others again, from their features. The job
+        fails if the lesson is not in the journal of the snapshot.
         """
 
         def replay(learner: Learner, report_progress: ReportProgress) -> Learner:
             journal = self._snapshot.journal.without(id)
             return journal.replayed(learner.threshold, report_progress)
 
-        return self._enqueue(ChangeJob("remove", None, 0, replay, removes=id))
+        return self._enqueue(ChangeJob("remove", replay, removes=id))
 
     def _enqueue(self, job: ChangeJob) -> ChangeJob:
         with self._lock:
@@ -298,12 +247,8 @@ class LearnerService:
     def cancel(self, job: ChangeJob) -> bool:
         """Cancel a job: at once if it still waits, otherwise as soon as its work can end.
 
-        Args:
-            job: The job.
-
-        Returns:
-            False if it is too late, because the job has ended or is being saved; otherwise True,
-            and then the job will have no effect.
+        Return False if it is too late, because the job has ended or is being saved; otherwise True,
+        and then the job will have no effect.
         """
         with self._lock:
             if job.is_final or job.ended.done():
@@ -316,10 +261,8 @@ class LearnerService:
     def give_up(self, job: ChangeJob) -> None:
         """Go on without a cancelled job that does not end: a new thread takes over the queue.
 
-        Nothing happens if the job has ended, or if too many others were given up already.
-
-        Args:
-            job: The job; nothing of it will be kept, even if its computation ends some day.
+        Nothing of the job will be kept, even if its computation ends some day. Nothing happens if
+        it has ended, or if too many others were given up already.
         """
         with self._lock:
             if job.ended.done() or len(self._given_up) >= self.limits.given_up_jobs:
@@ -340,27 +283,14 @@ class LearnerService:
         return None
 
     def job(self, id: str) -> ChangeJob:
-        """Return a job that was submitted not too long ago.
-
-        Args:
-            id: The `id` of the job.
-
-        Returns:
-            The job.
-
-        Raises:
-            RefusedError: If there is no such job, or if it was dropped (404).
-        """
+        """Return a job by its id; `RefusedError` (404) if there is none or it ended long ago."""
         with self._lock:
             if id not in self._jobs:
                 raise RefusedError(404, "there is no such job, or it ended long ago")
             return self._jobs[id]
 
-    def predict(self, image: ImageArray) -> Future[tuple[Prediction, int]]:
-        """Recognise one frame; frames that wait are recognised together in one pass.
-
-        Args:
-            image: The frame at model size: uint8, H x W x 3, RGB.
+    def predict(self, image: ImageArray) -> Future[Answer]:
+        """Recognise one frame at model size; frames that wait are recognised in one pass.
 
         Returns:
             A future of the prediction and the version of the snapshot that it comes from.
@@ -371,7 +301,7 @@ class LearnerService:
         if self._requests.qsize() >= self.limits.waiting_frames:
             self.metrics.count("refused")
             raise RefusedError(429, "too many frames wait to be recognised: send fewer per second")
-        answer: Future[tuple[Prediction, int]] = Future()
+        answer: Future[Answer] = Future()
         self._requests.put(_Request(image, answer))
         return answer
 
@@ -402,14 +332,12 @@ class LearnerService:
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:
-        """End a job, with the lock held: a cancelled one as a failure."""
-        if job.is_cancelled:
-            job.error = CANCELLED
-        job.state = "done" if job.error is None else "failed"
-        job.work = _no_work  # releases the frames of the lesson
-        job.lesson = None
-        state = "already_taught" if job.already_taught else job.state
-        self.metrics.count_job(job.kind, state, job.seconds or 0.0, job.frames)
+        """End a job, with the lock held, and count it before anybody hears of it."""
+        job.close()
+        self.metrics.count_job(job.kind, "already_taught" if job.already_taught else job.state)
+        if job.kind == "lesson" and job.state == "done" and not job.already_taught:
+            self.metrics.time("lesson_seconds", job.seconds or 0.0)
+            self.metrics.count("frames_learned", job.frames)
         job.ended.set_result(None)
 
     def _run_job(self, job: ChangeJob) -> None:
@@ -449,7 +377,7 @@ class LearnerService:
         job.version = before.version + 1
         job.progress = 1.0
         self._snapshot = self._following(before, draft, job)
-        draft.rest()  # the previous state is kept for undo only
+        draft.free_undo_cache()  # the previous state is kept for undo only
 
     def _following(self, before: Snapshot, draft: Learner, job: ChangeJob) -> Snapshot:
         """Return the snapshot after a change that has been saved."""
@@ -466,11 +394,11 @@ class LearnerService:
         """Return the journal after a change; it begins anew if the change cannot be repeated."""
         if job.removes is not None:
             return journal.without(job.removes)
-        entry: RecentLesson | RecentChange | None = job.change
+        entry = job.change
         if job.lesson is not None and job.label is not None:
             features = job.lesson.without_frames()
-            if features is not None and features.version == int(draft.strategy.embedding_version):
-                entry = RecentLesson(job.id, job.label, features)
+            if features is not None and draft.can_learn_again(features):
+                entry = JournalEntry(job.label, lesson=features, id=job.id)
         if entry is None:
             return Journal(draft)
         limits = self.limits
@@ -494,25 +422,17 @@ class LearnerService:
 
     def _answer_requests(self) -> None:
         """Recognise waiting frames, several per pass: the body of the reader thread."""
-        while (first := self._requests.get()) is not None:
-            requests = [first, *self._waiting_requests(MAX_FRAMES_PER_PASS - 1)]
-            wanted = [one for one in requests if one.answer.set_running_or_notify_cancel()]
+        stopping = False
+        while not stopping:
+            requests = [self._requests.get()]
+            with contextlib.suppress(queue.Empty):
+                while requests[-1] is not None and len(requests) < MAX_FRAMES_PER_PASS:
+                    requests.append(self._requests.get_nowait())
+            stopping = requests[-1] is None
+            frames = [one for one in requests if one is not None]
+            wanted = [one for one in frames if one.answer.set_running_or_notify_cancel()]
             if wanted:
                 self._answer(wanted)
-
-    def _waiting_requests(self, limit: int) -> list[_Request]:
-        """Take up to `limit` requests that are waiting now."""
-        requests: list[_Request] = []
-        while len(requests) < limit:
-            try:
-                request = self._requests.get_nowait()
-            except queue.Empty:
-                break
-            if request is None:
-                self._requests.put(None)  # the signal to stop is for the thread's own loop
-                break
-            requests.append(request)
-        return requests
 
     def _answer(self, requests: list[_Request]) -> None:
         snapshot = self._snapshot
@@ -523,20 +443,14 @@ class LearnerService:
             for request in requests:
                 request.answer.set_exception(error)
             return
-        self.metrics.count_prediction(len(requests), time.monotonic() - began)
+        self.metrics.time("predict_seconds", time.monotonic() - began)
+        self.metrics.count("frames_recognised", len(requests))
         for request, prediction in zip(requests, predictions, strict=True):
             request.answer.set_result((prediction, snapshot.version))
 
 
 def check_rehearsal_free(learner: Learner) -> None:
-    """Refuse a learner that keeps frames; the page promises that none are kept.
-
-    Args:
-        learner: The learner to check.
-
-    Raises:
-        InputError: If the strategy of the learner stores its training frames.
-    """
+    """Raise `InputError` if a learner keeps frames: the page promises that none are kept."""
     if not learner.strategy.rehearsal_free:
         raise InputError(
             f"{learner.strategy_name} keeps its frames, and this service keeps none: "
@@ -545,11 +459,7 @@ def check_rehearsal_free(learner: Learner) -> None:
 
 
 def file_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that change if another file takes the place of a file; None if there is none.
-
-    Args:
-        path: The file.
-    """
+    """Return numbers that change if another file takes the place of this one; None without one."""
     try:
         facts = path.stat()
     except OSError:
@@ -571,7 +481,3 @@ def _blank_frames(learner: Learner) -> ImageArray:
 def _join(thread: Thread, seconds: float) -> None:
     if thread.is_alive():
         thread.join(seconds)
-
-
-def _no_work(learner: Learner, report_progress: ReportProgress) -> Learner | None:
-    return None

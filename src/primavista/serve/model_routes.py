@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
 
-import torch
 from fastapi import APIRouter, File, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
@@ -21,12 +20,11 @@ from primavista.errors import InputError, MissingExtraError, PrimavistaError
 from primavista.learner.export import SUFFIXES, Format
 from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
-from primavista.serve.dependencies import Service, Threads, refusals
-from primavista.serve.journal import RecentChange
-from primavista.serve.learner_service import JobKind, LearnerService, check_rehearsal_free
-from primavista.serve.lesson_progress import ReportProgress
+from primavista.serve.jobs import JobKind, ReportProgress
+from primavista.serve.journal import JournalEntry
+from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import cancel_job, wait_for_change
+from primavista.serve.operations import Service, cancel_job, refusals, wait_for_change
 from primavista.serve.schemas import Forgetting, Model, Removing, Renaming, Thresholding
 from primavista.storage.learner_file import declared_manifest
 from primavista.storage.manifest import parse_manifest
@@ -56,13 +54,9 @@ async def rename(service: Service, body: Renaming) -> Model:
     The request is refused with 409 if there is no such object or if the new name is taken. The
     answer is the new state of the learner.
     """
-    old = body.label
-    new = check_label(body.to)
-
-    def work(learner: Learner) -> None:
-        learner.rename(old, new)
-
-    return await _change(service, "rename", new, work, RecentChange(old, new))
+    old, new = body.label, check_label(body.to)
+    entry = JournalEntry(old, renamed=new)
+    return await _change(service, "rename", new, lambda one: one.rename(old, new), entry)
 
 
 @router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
@@ -72,11 +66,9 @@ async def forget(service: Service, body: Forgetting) -> Model:
     The request is refused with 409 if there is no such object. The answer is the new state of the
     learner.
     """
-
-    def work(learner: Learner) -> None:
-        learner.forget(body.label)
-
-    return await _change(service, "forget", body.label, work, RecentChange(body.label))
+    label = body.label
+    entry = JournalEntry(label)
+    return await _change(service, "forget", label, lambda one: one.forget(label), entry)
 
 
 @router.post("/remove", responses=refusals(400, 408, 409, 413, 422))
@@ -129,24 +121,24 @@ async def undo(service: Service, request: Request) -> Model:
 
 
 @router.get("/model/file", response_class=Response, responses={**refusals(), **FILE_RESPONSE})
-async def save(service: Service, threads: Threads) -> Response:
+async def save(service: Service) -> Response:
     """Download the model as a file that `Learner.load` reads.
 
     It contains what undo needs as well, so the last change can be taken back after a load in
     Python.
     """
-    return _attachment(await threads.run(service.learner.to_buffers), service.path.name)
+    return _attachment(await service.in_thread(service.learner.to_buffers), service.path.name)
 
 
 @router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})
-async def export(service: Service, threads: Threads, format: Format = "onnx") -> Response:
+async def export(service: Service, format: Format = "onnx") -> Response:
     """Download the learner for machines without torch.
 
     The format is an ONNX model for any runtime, or a file with which `primavista-edge` continues
     to learn. The request is refused with 409 if nothing was taught yet.
     """
     try:
-        data = await threads.run(_exported, service.learner, format)
+        data = await service.in_thread(_exported, service.learner, format)
     except MissingExtraError as error:
         reason = "this machine cannot export: run pip install 'primavista[onnx]' on it"
         raise RefusedError(422, reason) from error
@@ -158,15 +150,13 @@ async def export(service: Service, threads: Threads, format: Format = "onnx") ->
 @router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
 async def load(
     service: Service,
-    threads: Threads,
     file: Annotated[UploadFile, File(description="a file that was saved before")],
 ) -> Model:
     """Continue with a saved model instead of the current one.
 
     The current model is kept next to its file as NAME.before-load, or -2, -3 and so on.
     """
-    device = service.learner.strategy.device
-    loaded = await threads.run(_loaded, file.file, device, service.limits.image_side)
+    loaded = await service.in_thread(_loaded, file.file, service)
     if isinstance(loaded, RefusedError):
         raise loaded
 
@@ -174,7 +164,7 @@ async def load(
         report_progress(0.0)  # nothing is saved if it was cancelled
         learner.save(_unused_path(service.path, service.limits.replaced_models))
         # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
-        return loaded.settled()
+        return loaded.without_undo()
 
     await wait_for_change(service, service.submit("load", replace))
     return Model.of(service)
@@ -213,7 +203,7 @@ def _exported(learner: Learner, format: Format) -> bytes:
         return write_export(learner, Path(folder) / "model", format).read_bytes()
 
 
-def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | RefusedError:
+def _loaded(file: BinaryIO, service: LearnerService) -> Learner | RefusedError:
     """Load an uploaded model, or return the reason why it is refused.
 
     The error is returned because a raised one keeps the whole file alive through its traceback.
@@ -221,10 +211,10 @@ def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | Re
     try:
         data, name = file.read(), "the uploaded file"
         size = parse_manifest(declared_manifest(data, name), name).backbone.size
-        if size > max_side:
-            reason = f"its images have a side of {size}, and the limit is {max_side}"
-            return RefusedError(413, reason)
-        loaded = Learner.from_bytes(data, name, device=device)
+        limit = service.limits.image_side
+        if size > limit:
+            return RefusedError(413, f"its images have a side of {size}, and the limit is {limit}")
+        loaded = Learner.from_bytes(data, name, device=service.learner.strategy.device)
         check_rehearsal_free(loaded)
         for label in loaded.labels:
             check_label(label)
@@ -238,7 +228,7 @@ async def _change(
     kind: JobKind,
     label: str | None,
     change: Callable[[Learner], None],
-    recorded: RecentChange | None = None,
+    recorded: JournalEntry | None = None,
 ) -> Model:
     """Submit a small change, wait for it, and return the new state."""
 

@@ -1,62 +1,61 @@
-"""Operations that several routes share: recognise, find objects, submit a lesson, wait."""
+"""Parts that several routes share: refusals, locating, submitting a lesson, waiting for a job."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
+from typing import Annotated, Any
+
+from fastapi import Depends
+from fastapi.requests import HTTPConnection
 
 from primavista.errors import InputError
 from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
 from primavista.media.images import ImageArray
-from primavista.serve.learner_service import ChangeJob, LearnerService
-from primavista.serve.lesson_progress import ReportProgress
+from primavista.serve.jobs import ChangeJob, ReportProgress
+from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
-from primavista.serve.schemas import FoundObject, FoundObjects, Recognised
-from primavista.serve.threads import WorkerThreads
+from primavista.serve.schemas import FoundObject, FoundObjects, Problem
 
 # the longest side of a picture, in sides of the model's frames
 WHOLE_SIDES = 4  # if objects are searched for in it
 BOXED_SIDES = 2  # if a square for a lesson is cut out of it
+REASONS = {
+    400: "the body cannot be parsed",
+    401: "a token is required",
+    403: "the request comes from another page or is addressed to another host",
+    404: "there is no such thing",
+    408: "the body came too slowly",
+    409: "the current state of the learner does not allow it",
+    413: "too large: bytes, pixels or frames",
+    422: "the contents are invalid",
+    429: "too many requests at once: try again in a moment",
+}
+ALWAYS = (401, 403, 429)  # every route may refuse with these
 
 
-async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
-    """Recognise one frame; it waits in the queue that all clients share.
-
-    Args:
-        service: The service.
-        image: The frame at model size.
-
-    Returns:
-        The answer.
-
-    Raises:
-        RefusedError: If too many frames wait.
-    """
-    prediction, version = await asyncio.wrap_future(service.predict(image))
-    return Recognised.of(prediction, version)
+def _service(connection: HTTPConnection) -> LearnerService:
+    service: LearnerService = connection.app.state.service
+    return service
 
 
-async def find_objects(
-    service: LearnerService, threads: WorkerThreads, picture: ImageArray
-) -> FoundObjects:
-    """Find the taught objects in one picture; pictures wait for one of a few threads.
+Service = Annotated[LearnerService, Depends(_service)]
 
-    Args:
-        service: The service.
-        threads: The threads that compute.
-        picture: The whole picture, uint8, H x W x 3.
 
-    Returns:
-        The objects that were found.
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a FastAPI route that may also refuse with these statuses."""
+    return {
+        status: {"model": Problem, "description": REASONS[status]}
+        for status in sorted({*ALWAYS, *statuses})
+    }
 
-    Raises:
-        RefusedError: If the strategy of the learner cannot locate (409).
-    """
+
+async def find_objects(service: LearnerService, picture: ImageArray) -> FoundObjects:
+    """Find the taught objects in one picture; `RefusedError` (409) if the learner cannot locate."""
     snapshot = service.snapshot
     try:
-        found = await threads.run(snapshot.learner.locate, picture)
+        found = await service.in_thread(snapshot.learner.locate, picture)
     except InputError as error:
         raise RefusedError(409, str(error)) from error
     height, width = picture.shape[:2]
@@ -65,24 +64,20 @@ async def find_objects(
 
 
 async def cut_squares(
-    threads: WorkerThreads, wholes: list[ImageArray], box: str, size: int
+    service: LearnerService, wholes: list[ImageArray], box: str
 ) -> list[ImageArray]:
-    """Cut the squares around the object out of the whole frames of a lesson.
+    """Cut the squares around the object out of the whole frames of a lesson, at model size.
 
     Args:
-        threads: The threads that compute.
+        service: The service.
         wholes: The frames, uint8, H x W x 3 each.
         box: The place of the object, as `boxed_squares` takes it.
-        size: The side of the results in pixels.
-
-    Returns:
-        The squares, uint8, size x size x 3.
 
     Raises:
         RefusedError: If the box is wrong, or if nothing moves (422).
     """
     try:
-        return await threads.run(boxed_squares, wholes, box, size)
+        return await service.in_thread(boxed_squares, wholes, box, service.learner.size)
     except InputError as error:
         raise RefusedError(422, str(error)) from error
 
@@ -116,25 +111,16 @@ def submit_lesson(
 
 
 async def wait_for_job(job: ChangeJob, seconds: float) -> bool:
-    """Wait until a job has ended. The job goes on if the client that waits goes away.
+    """Wait for some seconds; return True if the job has ended.
 
-    Args:
-        job: The job.
-        seconds: The longest time to wait.
-
-    Returns:
-        True if the job has ended.
+    `asyncio.wait` does not cancel what it waits for: if the client goes away, the job goes on.
     """
-    done, _ = await asyncio.wait([asyncio.wrap_future(_observer(job))], timeout=seconds)
+    done, _ = await asyncio.wait([asyncio.wrap_future(job.ended)], timeout=seconds)
     return bool(done)
 
 
 async def cancel_job(service: LearnerService, job: ChangeJob) -> bool:
     """Cancel a job and wait until it has ended; one that does not end is left behind.
-
-    Args:
-        service: The service, whose limits say how long to wait.
-        job: The job.
 
     Returns:
         False if it is too late: the job has ended, or it is being saved.
@@ -155,10 +141,6 @@ async def cancel_job(service: LearnerService, job: ChangeJob) -> bool:
 async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
     """Wait until a small change is done; the lessons before it come first.
 
-    Args:
-        service: The service, whose limits say how long to wait.
-        job: The job of the change.
-
     Raises:
         RefusedError: If the change failed (409) or if it takes too long (429).
     """
@@ -170,15 +152,3 @@ async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
         )
     if job.state == "failed":
         raise RefusedError(409, job.error or "it failed")
-
-
-def _observer(job: ChangeJob) -> Future[None]:
-    """Return a future that follows the job's: cancelling it leaves the job's alone."""
-    observer: Future[None] = Future()
-
-    def resolve(_: Future[None]) -> None:
-        if observer.set_running_or_notify_cancel():
-            observer.set_result(None)
-
-    job.ended.add_done_callback(resolve)
-    return observer

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
-from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
-from primavista.serve.stream_frames import StreamFrame
+from primavista.serve.jobs import ChangeJob, JobKind, JobState
+from primavista.serve.learner_service import LearnerService
 from primavista.storage.manifest import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
@@ -72,15 +72,7 @@ class Recognised(ResponseModel):
 
     @classmethod
     def of(cls, prediction: Prediction, version: int) -> Recognised:
-        """Convert a prediction of the learner.
-
-        Args:
-            prediction: The prediction for one frame.
-            version: The version of the snapshot that it comes from.
-
-        Returns:
-            The answer for the client; probabilities are clipped to the range from 0 to 1.
-        """
+        """Convert a prediction of a snapshot; its probabilities are clipped to 0 to 1."""
         return cls(**_recognised_fields(prediction, version))
 
 
@@ -102,19 +94,14 @@ class StreamAnswer(Recognised):
     recent_frames: Annotated[int, Field(ge=1)]
 
     @classmethod
-    def of_frame(cls, frame: StreamFrame) -> StreamAnswer:
-        """Convert a recognised frame of a stream.
-
-        Args:
-            frame: The frame with its answers.
-
-        Returns:
-            The answer for the client.
-        """
+    def of_stream(
+        cls, prediction: Prediction, recent: Prediction, recent_frames: int, version: int
+    ) -> StreamAnswer:
+        """Convert the prediction for the newest frame, and that for the last second."""
         return cls(
-            **_recognised_fields(frame.prediction, frame.version),
-            recent=Recognised.of(frame.recent, frame.version),
-            recent_frames=frame.recent_frames,
+            **_recognised_fields(prediction, version),
+            recent=Recognised.of(recent, version),
+            recent_frames=recent_frames,
         )
 
 
@@ -162,16 +149,7 @@ class FoundObject(ResponseModel):
 
     @classmethod
     def of(cls, found: Located, width: int, height: int) -> FoundObject:
-        """Convert an object that the learner has found.
-
-        Args:
-            found: The object, with its box in pixels.
-            width: The width of the picture in pixels.
-            height: Its height.
-
-        Returns:
-            The object for the client, with its box in shares of the picture.
-        """
+        """Convert an object that was found in a picture of this size, with its box in pixels."""
         box = found.box
         return cls(
             label=found.label,
@@ -278,14 +256,7 @@ class Model(ResponseModel):
 
     @classmethod
     def of(cls, service: LearnerService) -> Model:
-        """Describe the current snapshot of a service.
-
-        Args:
-            service: The service.
-
-        Returns:
-            The answer for the client.
-        """
+        """Describe the current snapshot of a service."""
         snapshot = service.snapshot
         learner = snapshot.learner
         return cls(
@@ -300,10 +271,10 @@ class Model(ResponseModel):
             threshold=learner.threshold,
             advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
             nothing=NOTHING,
-            camera=service.camera,
+            camera=None if service.camera is None else service.camera.name,
             recall_seconds=service.limits.recall_seconds,
             lessons=[
-                RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson))
+                RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson or ()))
                 for one in snapshot.journal.lessons()
             ],
         )
@@ -337,14 +308,7 @@ class JobStatus(ResponseModel):
 
     @classmethod
     def of(cls, job: ChangeJob) -> JobStatus:
-        """Describe a job as it is at this moment; it may be running in another thread.
-
-        Args:
-            job: The job of a lesson or a change.
-
-        Returns:
-            Its current status.
-        """
+        """Describe a job as it is at this moment; it may be running in another thread."""
         return cls.model_validate(job, from_attributes=True)
 
 

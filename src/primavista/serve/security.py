@@ -25,7 +25,7 @@ from primavista.serve.limits import (
     RefusedError,
     ServiceLimits,
 )
-from primavista.serve.prometheus import ServiceMetrics
+from primavista.serve.metrics import ServiceMetrics
 
 MIN_TOKEN = 16
 SMALL_BODY = 2**20  # bytes, up to which a body is read as fast as it comes
@@ -34,7 +34,7 @@ SMALL_BODY = 2**20  # bytes, up to which a body is read as fast as it comes
 PROTOCOL = "primavista"
 BEARER = "bearer."
 # The paths that need no token; nor do those under /page/. They reveal nothing about the learner.
-PUBLIC_PATHS = ("/", "/api", "/healthz", "/favicon.ico")
+PUBLIC_PATHS = ("/", "/healthz", "/favicon.ico")
 # The paths that frames, videos and models are sent to, as multipart forms.
 UPLOAD_PATHS = (
     "/api/lessons",

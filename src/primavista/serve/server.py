@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import logging
 import math
@@ -19,7 +20,6 @@ from uvicorn.config import STARTUP_FAILURE
 
 from primavista.errors import FileError, InputError
 from primavista.learner.learner import Learner, open_learner
-from primavista.serve.allocator import return_large_blocks
 from primavista.serve.asgi import create_app
 from primavista.serve.connections import BoundedHttpProtocol, BoundedSocketProtocol, Door
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
@@ -30,6 +30,9 @@ from primavista.storage.disk import file_lock, resolved
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses, and the one for this machine
 DESCRIPTORS = 4096  # open files that the service asks the system for, if it may
+M_TRIM_THRESHOLD = -1  # from malloc.h
+M_MMAP_THRESHOLD = -3
+LARGE_BLOCK = 2 * 2**20  # bytes
 Certificate = tuple[Path, Path]  # the certificate and its key
 
 
@@ -250,6 +253,27 @@ def _raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def return_large_blocks() -> bool:
+    """Make the allocator return each block of 2 MiB or more to the system when it is freed.
+
+    By default glibc raises this threshold to the size of the largest freed block, up to 32 MiB.
+    The matrices of a lesson (19 MB each) would then come from the heaps of the threads that
+    learned it and leave holes there: more than 1 GB after six lessons.
+
+    Returns:
+        True if the allocator accepted the setting; False on systems without `mallopt`, such as
+        macOS, Windows and Linux with musl (which does not need it).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)) and bool(
+        mallopt(M_TRIM_THRESHOLD, 4 * LARGE_BLOCK)
+    )
 
 
 def _check_certificate(tls: Certificate) -> None:

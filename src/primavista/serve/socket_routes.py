@@ -17,12 +17,13 @@ from primavista.learner.lesson import LessonBuffer
 from primavista.media.images import ImageArray, centre_square, read_region
 from primavista.serve.clips import StreamClips
 from primavista.serve.decoding import decode_frame
-from primavista.serve.dependencies import Service, Threads
-from primavista.serve.learner_service import ChangeJob, LearnerService
+from primavista.serve.jobs import ChangeJob
+from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.operations import (
     BOXED_SIDES,
     WHOLE_SIDES,
+    Service,
     cut_squares,
     find_objects,
     submit_lesson,
@@ -30,8 +31,6 @@ from primavista.serve.operations import (
 )
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
-from primavista.serve.stream_frames import StreamRecogniser
-from primavista.serve.threads import WorkerThreads
 
 router = APIRouter()
 STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
@@ -41,7 +40,6 @@ STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
 async def stream(
     socket: WebSocket,
     service: Service,
-    threads: Threads,
     remember: Annotated[float, Query(ge=0, le=60)] = 0,
 ) -> None:
     """Recognise a stream of frames: binary images come in, JSON objects go out.
@@ -57,7 +55,7 @@ async def stream(
     {"locate": false} comes.
     """
     await _accept(socket)
-    client = _StreamClient(service, threads, remember)
+    client = _StreamClient(service, remember)
     sending = anyio.Lock()
     latest = _LatestFrame(service)
 
@@ -140,10 +138,10 @@ class _LatestFrame:
 class _StreamClient:
     """The client of one stream: the frames that it sends, and the commands that it gives."""
 
-    def __init__(self, service: LearnerService, threads: WorkerThreads, remember: float) -> None:
+    def __init__(self, service: LearnerService, remember: float) -> None:
         self.clips = StreamClips(service, remember)
-        self._service, self._threads = service, threads
-        self._recogniser = StreamRecogniser(service)
+        self._service = service
+        self._watch, self._version = service.learner.watch(), service.snapshot.version
         self._locates = False
 
     async def answer(self, data: bytes) -> dict[str, Any]:
@@ -160,13 +158,17 @@ class _StreamClient:
         size, limits = self._service.learner.size, self._service.limits
         picture = await decode_frame(data, WHOLE_SIDES * size, limits, whole=True)
         answer = await self._recognised(centre_square(picture, size))
-        found = await find_objects(self._service, self._threads, picture)
+        found = await find_objects(self._service, picture)
         return {**answer.model_dump(), "objects": found.model_dump()["objects"]}
 
     async def _recognised(self, image: ImageArray) -> StreamAnswer:
-        frame = await self._recogniser.recognise(image)
-        self.clips.add(frame)
-        return StreamAnswer.of_frame(frame)
+        """Recognise a frame; a new version of the model starts a new last second."""
+        prediction, version = await asyncio.wrap_future(self._service.predict(image))
+        if version != self._version:
+            self._watch, self._version = self._service.learner.watch(), version
+        recent = self._watch.add(image, prediction)
+        self.clips.add(image, self._watch.newest_thumbnail, recent, version)
+        return StreamAnswer.of_stream(prediction, recent, len(self._watch), version)
 
     def obey(self, text: str) -> dict[str, Any] | ChangeJob:
         """Do what a text message asks for; return the answer, or the lesson that it began."""
@@ -203,7 +205,7 @@ class _StreamClient:
 
 
 @router.websocket("/api/teach")
-async def teach(socket: WebSocket, service: Service, threads: Threads) -> None:
+async def teach(socket: WebSocket, service: Service) -> None:
     """Teach one lesson frame by frame.
 
     The client sends {"label": "mug"}, then images as binary messages, then {"end": true}. The
@@ -215,7 +217,7 @@ async def teach(socket: WebSocket, service: Service, threads: Threads) -> None:
     # A client that goes away after the end has taught its lesson all the same.
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            job = await _receive_lesson(socket, service, threads)
+            job = await _receive_lesson(socket, service)
         except RefusedError as refused:
             service.metrics.count("refused")
             await socket.send_json({"error": refused.reason})
@@ -235,16 +237,14 @@ async def _send_status(socket: WebSocket, job: ChangeJob) -> None:
         await wait_for_job(job, STATUS_SECONDS)
 
 
-async def _receive_lesson(
-    socket: WebSocket, service: LearnerService, threads: WorkerThreads
-) -> ChangeJob | None:
+async def _receive_lesson(socket: WebSocket, service: LearnerService) -> ChangeJob | None:
     """Receive a lesson and submit it; None if the socket closes before its end."""
-    lesson = _SocketLesson(service, threads)
+    lesson = _SocketLesson(service)
     try:
         async for message in _messages(socket, service):
             if isinstance(message, bytes):
                 await socket.send_json({"frames": await lesson.add(message)})
-                await threads.run(lesson.buffer.prepare)
+                await service.in_thread(lesson.buffer.prepare)
                 continue
             command = _json_object(message)
             if lesson.label is None:
@@ -262,10 +262,10 @@ async def _receive_lesson(
 class _SocketLesson:
     """A lesson whose frames come over a socket, with the box around the object if there is one."""
 
-    def __init__(self, service: LearnerService, threads: WorkerThreads) -> None:
+    def __init__(self, service: LearnerService) -> None:
         self.buffer: LessonBuffer = service.learner.open_lesson()
         self.label: str | None = None
-        self._service, self._threads = service, threads
+        self._service = service
         self._again = False
         self._box = ""
         self._wholes: list[ImageArray] = []  # whole frames, which are kept if motion decides
@@ -303,7 +303,7 @@ class _SocketLesson:
         finally:
             uploads.give_back(len(data))
         if self._box and self._box != MOTION:
-            image = (await cut_squares(self._threads, [image], self._box, size))[0]
+            image = (await cut_squares(self._service, [image], self._box))[0]
         uploads.take(image.nbytes)
         self._bytes += image.nbytes
         if self._box == MOTION:
@@ -316,8 +316,7 @@ class _SocketLesson:
         """Queue the lesson; if the box is "motion", the squares are cut out of all frames first."""
         assert self.label is not None
         if self._wholes:
-            size = self.buffer.size
-            for square in await cut_squares(self._threads, self._wholes, MOTION, size):
+            for square in await cut_squares(self._service, self._wholes, MOTION):
                 self.buffer.add(square)
         return submit_lesson(self._service, self.buffer, self.label, self._again)
 

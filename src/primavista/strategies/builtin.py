@@ -73,7 +73,6 @@ _BUILTIN = (
         table=("shrinkage",),
         training_options=True,
         open_set_option=True,
-        stackable=True,
         cost=0.05,
         main=True,
         look=Look("#009e73", "#2fcb9c", "D"),
@@ -164,7 +163,7 @@ _BUILTIN = (
     _builtin(
         "latent-replay",
         "latent replay (rehearses)",
-        "latent_replay:LatentReplay",
+        "rehearsal.latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
         **_REPLAY,
         cost=2.0,
@@ -173,7 +172,7 @@ _BUILTIN = (
     _builtin(
         "latent-replay-2020",
         "latent replay 2020 (rehearses)",
-        "latent_replay:LatentReplay",
+        "rehearsal.latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, AR1*free; NOT rehearsal-free",
         options={"cut": "conv5_4/dw", "moments_decay": 0.99995, **_PUBLISHED_REPLAY},
         **_REPLAY,
@@ -183,7 +182,7 @@ _BUILTIN = (
     _builtin(
         "rehearsal",
         "native rehearsal (rehearses)",
-        "latent_replay:LatentReplay",
+        "rehearsal.latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, AR1*free with images; NOT rehearsal-free",
         options={"cut": "input", **_PUBLISHED_REPLAY},
         **_REPLAY,
@@ -193,7 +192,7 @@ _BUILTIN = (
     _builtin(
         "er",
         "ER (rehearses)",
-        "er:ExperienceReplay",
+        "rehearsal.er:ExperienceReplay",
         source="Chaudhry et al. 2019, Algorithm 1; NOT rehearsal-free",
         table=("memory", "replayed", *_MINIBATCH, *_RATES),
         **_KEEPS_FRAMES,
@@ -203,7 +202,7 @@ _BUILTIN = (
     _builtin(
         "der++",
         "DER++ (rehearses)",
-        "derpp:DERpp",
+        "rehearsal.derpp:DERpp",
         source="Buzzega et al. 2020, equation 6; NOT rehearsal-free",
         table=("memory", "replayed", "alpha", "beta", *_MINIBATCH, *_RATES),
         **_KEEPS_FRAMES,
@@ -213,7 +212,7 @@ _BUILTIN = (
     _builtin(
         "gdumb",
         "GDumb (rehearses)",
-        "gdumb:GDumb",
+        "rehearsal.gdumb:GDumb",
         source="Prabhu et al. 2020, Algorithm 1; NOT rehearsal-free",
         table=("memory", "cutmix", "clip", "lr_min", "epochs_1", "lr_1", *_MINIBATCH),
         **_KEEPS_FRAMES,
@@ -224,7 +223,7 @@ _BUILTIN = (
     _builtin(
         "icarl",
         "iCaRL (rehearses)",
-        "icarl:ICaRL",
+        "rehearsal.icarl:ICaRL",
         source="Rebuffi et al. 2017, Algorithms 1 to 5; NOT rehearsal-free",
         table=("memory", *_MINIBATCH, *_RATES),
         **_KEEPS_FRAMES,
@@ -237,7 +236,6 @@ _BUILTIN = (
         "ncm:NCM",
         source="the baseline everybody expects",
         analytic=True,
-        stackable=True,
         cost=0.04,
         look=Look("#6a5acd", "#a79bf0", "^"),
     ),
@@ -247,7 +245,6 @@ _BUILTIN = (
         "lda:LDA",
         source=f"{_TABLE}, DSLDA, with the exact pooled covariance",
         analytic=True,
-        stackable=True,
         cost=0.05,
         look=Look("#b8860b", "#e5c15a", ">"),
     ),

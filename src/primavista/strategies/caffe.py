@@ -21,15 +21,14 @@ from primavista.heads.cwr import HeadKind
 from primavista.heads.shuffling import minibatch_count
 from primavista.media.frames import Frames
 from primavista.nn.cwr_head import CWRHead
+from primavista.nn.guards import PerWeight, SynapticIntelligence
 from primavista.nn.linear import LinearHead
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
-from primavista.nn.sgd import PerWeight, Weight, generator
+from primavista.nn.minibatches import generator
+from primavista.nn.renorm import BatchRenorm, RenormSchedule, replace_batch_norm, set_limits
+from primavista.nn.sgd import Weight
 from primavista.progress import Progress
-from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.trainable import TrainableStrategy
 
 
 class AllOutputs(GradientStrategy):
@@ -236,15 +235,6 @@ class ReleasedBatchRenorm(BatchRenorm):
         variance = (sigma_mb.square() - self.eps) * (m / max(m - 1, 1))
         super()._update(mu_mb, variance, m)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # version 0.1 kept sums, to be divided by their total weight, the buffer `mass`
-        mass = state_dict.pop(prefix + "mass", None)
-        if mass is not None:
-            mu, sigma = state_dict[prefix + "mu"], state_dict[prefix + "sigma"]
-            state_dict[prefix + "mu"] = torch.where(mass > 0, mu / mass, 0.0)
-            state_dict[prefix + "sigma"] = torch.where(mass > 0, sigma / mass, 1.0)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 class BatchNormDecay(GradientStrategy):
     """The past has the weight 0.999 in moving averages with `norm="bn"`, the default of Caffe."""
@@ -292,6 +282,3 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
     # The first base class finishes `__init__` last; keep_momentum needs the head of all_outputs.
     order = sorted(switches, key=lambda switch: switch != "keep_momentum")
     return type(kind.__name__, (*(SWITCH_CLASSES[switch] for switch in order), kind), {})
-
-
-TrainableStrategy.as_released = as_released

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable
-from typing import Any
 
 from primavista.errors import InputError
 from primavista.networks.base import Backbone, device_of
-from primavista.options import UnknownOptionError
-from primavista.storage.references import is_reference, must_be_registered
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
-from primavista.strategies.builtin import RENORM, STRATEGIES
+from primavista.strategies.builtin import RENORM
 from primavista.strategies.registry import (
-    load_strategy,
-    names,
-    own_strategy,
+    check_option_names,
     renorm_limits,
+    strategy_class,
     strategy_info,
 )
 
@@ -51,38 +45,12 @@ def create(
         raise InputError(
             f"there are no renormalisation limits for {protocol!r}: choose from {choice}"
         )
-    if name in STRATEGIES:
-        info = STRATEGIES[name]
-        make: Callable[..., Strategy] = load_strategy(info)
-        limits = renorm_limits(info, protocol) if protocol else {}
-        options = {**info.options, **limits, **overrides}
-    else:
-        make = _own_or_refused(name)
-        options = {**strategy_info(name).options, **overrides}
-    _check_options(name, make, options)
+    make, info = strategy_class(name), strategy_info(name)
+    limits = renorm_limits(info, protocol) if protocol else {}
+    options = {**info.options, **limits, **overrides}
+    check_option_names(name, options)
     device = device_of(backbone)
     if device.type == "cpu":
         return make(backbone, seed=seed, **options)
     # strategies are made on the CPU, so that their numbers do not depend on the device, then moved
     return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
-
-
-def _own_or_refused(name: str) -> Callable[..., Strategy]:
-    make = own_strategy(name)
-    if make is not None:
-        return make
-    if is_reference(name):
-        raise InputError(must_be_registered(name))
-    raise InputError(
-        f"there is no strategy {name!r}: choose from {', '.join(names())}, or name one of your own "
-        "by package.module:Class"
-    )
-
-
-def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
-    """Reject unknown options; a constructor that takes any keyword checks them itself."""
-    _, *parameters = inspect.signature(make).parameters.values()
-    known = sorted(p.name for p in parameters if p.name != "seed")
-    strange = sorted(set(given) - set(known))
-    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        raise UnknownOptionError(strange, known, name)

@@ -72,11 +72,7 @@ class StoredData(AnySize):
         self.frame_bytes = 0  # the size of one frame of the stream
 
     def check(self, images: Frames) -> None:
-        """Reject frames that cannot be stored together with those already stored.
-
-        Args:
-            images: the frames of a batch.
-        """
+        """Reject frames that cannot be stored together with those already stored."""
         if isinstance(images, Selection):
             if len(self.frames):
                 raise InputError(
@@ -93,12 +89,7 @@ class StoredData(AnySize):
             )
 
     def add(self, images: Frames, labels: Tensor) -> None:
-        """Store a batch.
-
-        Args:
-            images: the frames of the batch.
-            labels: the label of each frame.
-        """
+        """Store the frames of a batch and their labels."""
         if isinstance(images, Selection):
             if self.source is None:
                 first = read_frames(images, torch.tensor([0]), torch.device("cpu"))
@@ -198,40 +189,35 @@ class Cumulative(FromScratch):
         sgd = self.sgd(union, self.set_trainable(union.i))
         schedule = LevelUntilFlat(o.rise, o.fall, o.most)
 
-        @sgd.captured
-        def step(x: Tensor, y: Tensor, rate: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))
-            sgd.step(g, rate)
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y))
+            sgd.step(g)
 
         patterns = 0
         for x, y in self.endless_minibatches(union, sgd):
-            step(x, y, torch.tensor(schedule.rate).to(self.device))
+            sgd.set_rate(schedule.rate)
+            sgd.run(step, x, y)
             schedule.t += 1
             patterns += len(x)
             if schedule.t % o.window == 0 or schedule.done:
-                sgd.end_epoch(patterns)
-                schedule.observe(float(sgd.losses[-1]))
+                sgd.meter.end_epoch(patterns)
+                schedule.observe(float(sgd.meter.means[-1]))
                 patterns = 0
             if schedule.done:
                 break
         self.backbone.eval()
         self.representation.trained(self.embedding_version)
-        return tuple(torch.stack(sgd.losses).tolist())
+        return tuple(torch.stack(sgd.meter.means).tolist())
 
     def endless_minibatches(self, B: Batch, sgd: SGD) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield minibatches (x, y), epoch after epoch, with the norms in training mode.
-
-        Args:
-            B: a batch of frames.
-            sgd: takes the steps.
-        """
+        """Yield minibatches (x, y), epoch after epoch, with the norms in training mode."""
         inputs, y = self.on_device(B).inputs, B.columns.to(self.device)
         self._train_mode(B)
         t, limits = 0, None
         for epoch in count():
             for index in self.shuffled(B, epoch):
                 limits = self._set_limits(B, t, limits)
-                with sgd.reporting_step(self.on_step, B.i, epoch, t, len(index)):
+                with self._measuring(sgd, B.i, epoch, t, len(index)):
                     yield self._select(inputs, index), y[index]
                 t += 1
 
@@ -253,12 +239,8 @@ class LevelUntilFlat:
     """A learning rate that rises, stays level until the training loss is flat, and falls to 0.
 
     The loss is flat if its mean over a window of steps has fallen by less than a tenth since the
-    previous window. All lengths are in steps, so few frames are trained as thoroughly as many.
-
-    Args:
-        rise: the number of steps in which the rate rises.
-        fall: the number of steps in which the rate falls, along half a cosine.
-        most: the number of steps after which the rate falls in any case.
+    previous window, or after `most` steps in any case. It falls along half a cosine. All lengths
+    are in steps, so few frames are trained as thoroughly as many.
 
     >>> schedule, rates = LevelUntilFlat(rise=2, fall=2, most=9), []
     >>> for loss in (8.0, 4.0, 3.9, 3.8, 3.7):
@@ -290,11 +272,7 @@ class LevelUntilFlat:
         return begin is not None and self.t >= begin + self.fall
 
     def observe(self, loss: float) -> None:
-        """Decide, at the end of a window, if the rate falls from now on.
-
-        Args:
-            loss: the mean training loss over the window.
-        """
+        """Decide, by the mean loss of the window that ends, if the rate falls from now on."""
         flat = self.t > self.rise and loss > 0.9 * self._loss
         if self._falls_from is None and (flat or self.t >= self.most):
             self._falls_from = self.t

@@ -23,7 +23,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
     From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once,
-    in evaluation mode. The steps of the head are in `heads/cwr_head.py`.
+    in evaluation mode. The steps of the head are in `nn/cwr_head.py`.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -61,14 +61,12 @@ class CWR(EmbeddingStrategy, GradientStrategy):
         weights = self.set_trainable(B.i, representation=B.i == 1)
         sgd = self.sgd(B, weights)
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            g = sgd.gradient(self.cross_entropy(x, y))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd):  # line 8
-            step(x, y)
-        self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
+        self.train(B, sgd, step)  # line 8; section 4 sets r_max and d_max before each step
+        self.head.consolidate(B.present, B.cur)  # lines 11 to 14
         if self.seen is not None:
             self.seen.group.add(self.features(B), B.columns.to(self.device))
         return self.report(B, sgd)

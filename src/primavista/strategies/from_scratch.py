@@ -40,21 +40,13 @@ class FromScratch(GradientStrategy):
 
     @abstractmethod
     def fit(self, union: Batch) -> tuple[float, ...]:
-        """Train the initial network, with a head of zeros, on all stored frames.
+        """Train the initial network, with a head of zeros, on all stored frames as one batch, B_1.
 
-        Args:
-            union: the stored frames as one batch, with the number 1.
-
-        Returns:
-            The mean loss of each epoch, or of each window of steps.
+        Return the mean loss of each epoch, or of each window of steps.
         """
 
     def retrain(self, progress: Progress | None = None) -> tuple[float, ...]:
-        """Train from scratch on everything that is stored; return the mean loss of each epoch.
-
-        Args:
-            progress: called with the number of patterns learned so far.
-        """
+        """Train from scratch on everything that is stored; return the mean loss of each epoch."""
         self.backbone.load_state_dict(self.scratch.state_dict())
         with torch.no_grad():
             for tensor in self.head.state_dict().values():
@@ -67,16 +59,12 @@ class FromScratch(GradientStrategy):
         union = Batch(1, images, columns, present.to(device), cur.to(device), progress=progress)
         self.head.load(union.present)
         losses = self.fit(union)
-        self.head.consolidate(union.present, union.cur, len(self.classes))
+        self.head.consolidate(union.present, union.cur)
+        self._reset_unseen()
         return losses
 
     def retrain_if_due(self, B: Batch, every: int | None) -> tuple[float, ...]:
-        """Train from scratch if retraining is due; return the mean loss of each epoch.
-
-        Args:
-            B: the batch that was just stored.
-            every: the number of batches after which retraining is due; None for never.
-        """
+        """Train from scratch if retraining is due after B; return the mean loss of each epoch."""
         if every is None or (int(self.batches) + 1) % every:
             return ()
         return self.retrain(B.progress)

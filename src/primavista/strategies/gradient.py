@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Self, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.frames import are_features, read_frames
 from primavista.heads.shuffling import minibatch_count
 from primavista.media.frames import Frames
 from primavista.nn.freezing import set_freezing
+from primavista.nn.guards import UNGUARDED, Guard
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
-from primavista.nn.sgd import SGD, UNGUARDED, Guard, Weight, generator, shuffled_minibatches
+from primavista.nn.sgd import SGD, Step, Weight
+from primavista.progress import TrainingStep
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.trainable import TrainableStrategy
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 class GradientStrategy(TrainableStrategy):
     """A representation Theta, a head, and stochastic gradient descent on batches.
 
-    A strategy writes its training loop in `learn_batch` from these parts: `set_trainable` selects
-    the weights to train, `sgd` takes the steps, `minibatches` yields the data, and `cross_entropy`
-    is the loss. The arguments are those of `TrainableStrategy`.
+    A strategy writes its algorithm in `learn_batch` from these parts: `set_trainable` selects the
+    weights to train, `sgd` takes the steps, `cross_entropy` is the loss, and `train` goes through
+    the minibatches. The arguments are those of `TrainableStrategy`.
     """
 
     def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
@@ -54,14 +59,12 @@ class GradientStrategy(TrainableStrategy):
         lr, lr_head = o.lr, o.lr if o.lr_head is None else o.lr_head
         if i == 1:
             lr = lr_head = o.lr_1
-        guarded = set() if self.importance is None else set(self.importance.names)
         return [
             Weight(
                 name,
                 tensor,
                 lr_head if name.startswith("head.") else lr,
                 decays=tensor.ndim > 1,  # norm scales and biases are vectors: they do not decay
-                guarded=name in guarded,
             )
             for name, tensor in learning.items()
         ]
@@ -69,15 +72,38 @@ class GradientStrategy(TrainableStrategy):
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard = UNGUARDED) -> SGD:
         """Make stochastic gradient descent on `weights` under a guard; the momentum starts at 0."""
         o, velocity = self.options, self._velocity(weights, B.i)
-        rates = tuple((weight.name, weight.lr) for weight in weights)
-        key = (are_features(B.inputs), B.i == 1, id(guard), rates)
+        key = (are_features(B.inputs), B.i == 1, *((weight.name, weight.lr) for weight in weights))
         make = partial(SGD, weights, o.momentum, o.weight_decay, guard, velocity)
-        sgd = self._reused("sgd", key, make, most=2)  # one for batch 1 and one for those after it
-        if sgd.losses:  # reused from an earlier batch, on a GPU: reset it
-            sgd.losses = []
+        # on a GPU one is kept for batch 1 and one for the batches after it
+        sgd = self._kept_on_gpu("sgd", key, guard.tensors, make, most=2)
+        if sgd.meter.means:  # of an earlier batch
+            sgd.meter.means = []
             if velocity is None:
                 torch._foreach_zero_(sgd.velocity)
         return sgd
+
+    def train(  # type: ignore[override]  # a strategy sets the modes of its network itself
+        self,
+        B: Batch,
+        sgd: SGD,
+        step: Step,
+        targets: Tensor | None = None,
+        order: Callable[[int], Iterable[Tensor]] | None = None,
+    ) -> None:
+        """Call step(x, y) for every minibatch of a batch; the arguments are those of `minibatches`.
+
+        On a GPU, the step of the first batch is captured as a CUDA graph, and later batches launch
+        this graph instead of the function that they define. A step therefore uses only its
+        arguments, `self`, `sgd` and tensors that keep their place in memory. It must not refer to
+        the batch B. The same holds for a step that is called by `SGD.run`.
+        """
+        for x, y in self.minibatches(B, sgd, targets, order):
+            sgd.run(step, x, y)
+
+    def eval(self) -> Self:
+        """Put the network into evaluation mode, in which it is between batches."""
+        self.backbone.eval()
+        return self
 
     def minibatches(
         self,
@@ -93,7 +119,7 @@ class GradientStrategy(TrainableStrategy):
 
         Args:
             B: a batch of frames; or of features, if only the head trains.
-            sgd: takes the steps; `end_epoch` is called on it after each epoch.
+            sgd: takes the steps, and measures their losses.
             targets: soft targets, N x rows, or anything else with one entry per pattern; by default
                 y are the columns of the classes.
             order: returns the indices of the minibatches of an epoch; by default `shuffled`.
@@ -110,20 +136,19 @@ class GradientStrategy(TrainableStrategy):
             for index in minibatches:
                 if trains:
                     limits = self._set_limits(B, t, limits)
-                with sgd.reporting_step(self.on_step, B.i, epoch, t, len(index)):
+                with self._measuring(sgd, B.i, epoch, t, len(index)):
                     yield self._select(inputs, index), y[index]  # here the caller takes its step
                 t, done = t + 1, done + len(index)
                 if B.progress is not None:
                     B.progress(done, epochs * shown)
-            sgd.end_epoch(shown)
+            sgd.meter.end_epoch(shown)
         if trains:
             self.backbone.eval()
             self.representation.trained(self.embedding_version)
 
     def cross_entropy(self, x: Tensor, y: Tensor) -> Tensor:
         """Return L_cross of x with columns or targets y, over all rows of the head."""
-        with torch.enable_grad():  # the caller may have disabled gradients
-            return F.cross_entropy(self.logits(x), y)
+        return F.cross_entropy(self.logits(x), y)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the outputs of the head during training, for frames or features."""
@@ -136,7 +161,7 @@ class GradientStrategy(TrainableStrategy):
 
     def report(self, B: Batch, sgd: SGD) -> LearnReport:
         """Return the report of a batch, with the losses of `sgd`."""
-        losses = torch.stack(sgd.losses)
+        losses = torch.stack(sgd.meter.means)
         if self.importance is None or not self.importance.names:
             return LearnReport(B.i, len(B.columns), B.new, tuple(losses.tolist()))
         saturated = self.importance.saturated().reshape(1).to(losses.device)
@@ -191,8 +216,34 @@ class GradientStrategy(TrainableStrategy):
         """Return the momentum to continue from the previous batch; None to start at 0."""
         return None
 
-    def _reused(self, kind: str, key: tuple[Any, ...], make: Callable[[], Made], most: int) -> Made:
+    def _measuring(
+        self, sgd: SGD, i: int, epoch: int, t: int, patterns: int
+    ) -> AbstractContextManager[None]:
+        """Measure the loss of the step that is taken inside the block, and tell it to `on_step`."""
+        on_step = self.on_step
+        if on_step is None:
+            return sgd.meter.measuring(patterns)
+        return sgd.meter.measuring(
+            patterns,
+            lambda loss: on_step(TrainingStep(i, epoch, t, loss, sgd.present_lr, patterns)),
+        )
+
+    def _accelerated(self, function: Step, *constants: int) -> Step:
+        """Return a function with the conditions and the speed of a step of `train`.
+
+        The constants are the numbers that it depends on besides its arguments.
+        """
+        make = partial(CapturedFunction, function)
+        return self._kept_on_gpu(function.__qualname__, constants, (), make, most=1)
+
+    def _kept_on_gpu(
+        self,
+        kind: str,
+        key: tuple[Hashable, ...],
+        tensors: Sequence[Tensor],
+        make: Callable[[], T],
+        most: int,
+    ) -> T:
         """Return an object of an earlier batch on a GPU, or make it; see `ReusedOnGPU`."""
-        head = (*self.head.parameters(), *self.head.buffers())  # the head may grow
-        key = (*key, self.backbone.precision)
-        return self.gpu_cache.get_or_make(kind, key, head, make, most)
+        fixed = (*self.head.parameters(), *self.head.buffers(), *tensors)  # the head may grow
+        return self.gpu_cache.get_or_make(kind, (*key, self.backbone.precision), fixed, make, most)

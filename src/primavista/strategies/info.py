@@ -58,7 +58,6 @@ class StrategyInfo:
         open_set_option: True if the option `open_set=True` makes it recognise strangers.
         joint: True if it trains on all data at once, like the upper bound Cumulative.
         retrains: True if it trains from scratch on stored data, so that a plan sets how often.
-        stackable: True if several runs on one GPU can learn and be tested as one stack.
         norm: its default normalisation, which reports do not mention; None if it has none.
         cost: the time of one batch relative to AR1*, for estimates of the remaining time.
         main: True if `primavista run` includes it when no strategy is named.
@@ -77,7 +76,6 @@ class StrategyInfo:
     open_set_option: bool = False
     joint: bool = False
     retrains: bool = False
-    stackable: bool = False
     norm: Literal["bn", "brn"] | None = None
     cost: float = 1.0
     main: bool = False

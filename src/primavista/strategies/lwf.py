@@ -46,23 +46,17 @@ class LwF(GradientStrategy):
         self.head.load(B.present)
         sgd = self.sgd(B, weights)
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            g = sgd.gradient(self.cross_entropy(x, y))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd, targets):  # renormalised by the schedule of section 4
-            step(x, y)
-        self.head.consolidate(B.present, B.cur, len(self.classes))
+        self.train(B, sgd, step, targets)  # section 4 sets r_max and d_max before each step
+        self.head.consolidate(B.present, B.cur)
         return self.report(B, sgd)
 
     @torch.no_grad()
     def targets(self, B: Batch) -> Tensor:
-        """Return the soft targets of a batch, N x rows.
-
-        Args:
-            B: the batch, before it is learned.
-        """
+        """Return the soft targets of a batch before it is learned, N x rows."""
         lam = self.options.lam
         previous = self.head.scores(self._target_features(B)).softmax(1)
         onehot = F.one_hot(B.columns, self.head.rows).to(previous)

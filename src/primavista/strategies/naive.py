@@ -19,12 +19,10 @@ class Naive(GradientStrategy):
         self.head.load(B.present)
         sgd = self.sgd(B, self.set_trainable(B.i))  # sections 2.3, 4
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            g = sgd.gradient(self.cross_entropy(x, y))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd):  # renormalised by the schedule of section 4
-            step(x, y)
-        self.head.consolidate(B.present, B.cur, len(self.classes))
+        self.train(B, sgd, step)  # section 4 sets r_max and d_max before each step
+        self.head.consolidate(B.present, B.cur)
         return self.report(B, sgd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
 from primavista.backbones.spec import NETWORK_NAMES, OWN_NETWORKS
 from primavista.errors import InputError
+from primavista.options import UnknownOptionError
 from primavista.storage.references import (
     is_reference,
     load_reference,
+    must_be_registered,
     reference_to,
 )
 from primavista.storage.settings import OptionValue
@@ -241,6 +244,28 @@ def load_strategy(info: StrategyInfo) -> Any:
     """
     module, _, attribute = info.where.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def strategy_class(name: str) -> Callable[..., Strategy]:
+    """Return the class of a strategy, which is imported; `InputError` if there is none."""
+    make = load_strategy(STRATEGIES[name]) if name in STRATEGIES else own_strategy(name)
+    if make is not None:
+        return make
+    if is_reference(name):
+        raise InputError(must_be_registered(name))
+    raise InputError(
+        f"there is no strategy {name!r}: choose from {', '.join(names())}, or name one of your own "
+        "by package.module:Class"
+    )
+
+
+def check_option_names(name: str, given: Mapping[str, Any]) -> None:
+    """Reject unknown options of a strategy; a constructor that takes any keyword checks them."""
+    _, *parameters = inspect.signature(strategy_class(name)).parameters.values()
+    known = sorted(p.name for p in parameters if p.name != "seed")
+    strange = sorted(set(given) - set(known))
+    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise UnknownOptionError(strange, known, name)
 
 
 @cache

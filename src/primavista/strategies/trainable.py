@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -12,9 +11,10 @@ from primavista.heads.cwr import HeadKind
 from primavista.networks.base import Backbone
 from primavista.nn.cwr_head import CWRHead
 from primavista.nn.freezing import is_pointwise
+from primavista.nn.guards import Importance
 from primavista.nn.linear import LinearHead
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.sgd import Importance, generator
+from primavista.nn.minibatches import generator
+from primavista.nn.renorm import replace_batch_norm
 from primavista.options import Freeze, make_options
 from primavista.strategies.base import Strategy
 from primavista.strategies.options import Options, check_compat
@@ -32,14 +32,15 @@ class TrainableStrategy(Strategy):
 
     OPTIONS: ClassVar[type[Options]] = Options
     IN_RELEASE: ClassVar[bool] = True  # the authors' release has it, so `compat` has an effect
-    as_released: ClassVar[Callable[..., type[Any]]]  # set by `strategies/caffe.py`
     importance: Importance | None
 
     def __new__(cls, *args: Any, options: Options | None = None, **overrides: Any) -> Self:
         """Make an instance; with `compat`, of the class that reproduces the release."""
         compat = overrides.get("compat", None if options is None else options.compat)
         if compat is not None and cls.IN_RELEASE:
-            cls = TrainableStrategy.as_released(cls, check_compat(compat))
+            from primavista.strategies.caffe import as_released  # it imports this module
+
+            cls = as_released(cls, check_compat(compat))
         return super().__new__(cls)
 
     def __init__(
@@ -63,6 +64,15 @@ class TrainableStrategy(Strategy):
     def score_features(self, z: Tensor) -> Tensor:
         """Score features with the head; see `Strategy.score_features`."""
         return self.head.scores(z)
+
+    def end_batch(self) -> None:
+        """Count a batch that was learned; see `Strategy.end_batch`."""
+        self._reset_unseen()
+        super().end_batch()
+
+    def _reset_unseen(self) -> None:
+        if isinstance(self.head, LinearHead):
+            self.head.reset_unseen(len(self.classes))
 
     def _renormalised(self, body: nn.Module) -> nn.Module:
         return replace_batch_norm(body)

@@ -142,24 +142,6 @@ def _parameters(name: str) -> dict[str, type]:
     }
 
 
-def generated_stream(protocol: str | Protocol, data: DataSet, run: int = 0) -> Stream:
-    """Generate the stream of a protocol by name.
-
-    Args:
-        protocol: A protocol or its text, such as "ni", "nicv2-391" or "class-incremental:first=50".
-        data: Any data set.
-        run: The number of the random order.
-
-    Returns:
-        The stream; equal arguments give equal orders.
-
-    Raises:
-        InputError: If there is no such protocol, or the data set has too few sessions for it.
-    """
-    found = parse_protocol(protocol) if isinstance(protocol, str) else protocol
-    return found.stream(data, run)
-
-
 def class_incremental(
     data: DataSet,
     run: int = 0,

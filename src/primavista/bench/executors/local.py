@@ -19,14 +19,13 @@ from typing import Any
 from primavista.bench.cell import CellEvent, CellJob, Interrupted, OnEvent, RunSettings, run_cell
 from primavista.bench.folder import CellFolder
 from primavista.bench.plan import Cell
-from primavista.bench.stacked_cells import run_stacked, stack
 from primavista.engine.representation import free_memory
 from primavista.errors import PrimavistaError
 
 STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
 POLL_SECONDS = 0.2
 
-Message = list[tuple[int, dict[str, Any], Path]]  # jobs, as they are sent to a worker
+Message = tuple[int, dict[str, Any], Path]  # a job, as it is sent to a worker
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,9 @@ class Inline:
             KeyboardInterrupt: after Ctrl-C; the checkpoint is written.
         """
         with DeferredInterrupt() as interrupt:
-            waiting = list(jobs)
-            while waiting:
-                chosen = stack(waiting)
-                waiting = [job for job in waiting if job not in chosen]
+            for job in jobs:
                 try:
-                    if len(chosen) > 1:
-                        run_stacked(chosen, settings, on_event, interrupt.is_requested)
-                    else:
-                        run_cell(chosen[0], settings, on_event, interrupt.is_requested)
+                    run_cell(job, settings, on_event, interrupt.is_requested)
                     free_memory()
                 except Interrupted:
                     raise KeyboardInterrupt from None
@@ -65,7 +58,7 @@ class Inline:
 class Processes:
     """Run several jobs at a time, in processes of their own.
 
-    A process that dies, for example of too little memory, fails its own cells and no others.
+    A process that dies, for example of too little memory, fails its own cell and no other.
 
     Args:
         threads: CPU threads; each cell takes as many as it has.
@@ -113,7 +106,7 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     gpu: int
-    jobs: list[CellJob] = field(default_factory=list)  # several if they run as a stack
+    job: CellJob | None = None
 
 
 @dataclass
@@ -124,24 +117,21 @@ class _Pool:
     workers: list[_Worker] = field(default_factory=list)
 
     def run(self, waiting: list[CellJob]) -> None:
-        while waiting or any(worker.jobs for worker in self.workers):
+        while waiting or any(worker.job for worker in self.workers):
             self._hand_out(waiting)
             for pipe in wait([worker.pipe for worker in self.workers]):
                 self._receive(next(worker for worker in self.workers if worker.pipe is pipe))
 
     def _hand_out(self, waiting: list[CellJob]) -> None:
         while waiting and self._has_place(waiting[0].cell):
-            idle = next((worker for worker in self.workers if not worker.jobs), None)
+            idle = next((worker for worker in self.workers if worker.job is None), None)
             worker = idle or self._start_worker()
-            worker.jobs = stack(waiting)
-            waiting[:] = [job for job in waiting if job not in worker.jobs]
-            message: Message = [
-                (job.number, job.cell.model_dump(), job.folder) for job in worker.jobs
-            ]
+            worker.job = job = waiting.pop(0)
+            message: Message = (job.number, job.cell.model_dump(), job.folder)
             worker.pipe.send(message)
 
     def _has_place(self, cell: Cell) -> bool:
-        busy = sum(bool(worker.jobs) for worker in self.workers)
+        busy = sum(worker.job is not None for worker in self.workers)
         return busy < self.executor.places(cell)
 
     def _start_worker(self) -> _Worker:
@@ -166,7 +156,7 @@ class _Pool:
             return
         self.on_event(event)
         if event.kind in ("done", "failed"):
-            worker.jobs = [job for job in worker.jobs if job.number != event.job]
+            worker.job = None
 
     def _fail_lost(self, worker: _Worker) -> None:
         worker.process.join()
@@ -179,7 +169,7 @@ class _Pool:
             f"its process {ending}: was there too little memory, or did somebody stop it? "
             "The same command resumes from its checkpoint"
         )
-        for job in worker.jobs:
+        if job := worker.job:
             with contextlib.suppress(PrimavistaError), CellFolder(job.folder, job.cell) as folder:
                 folder.fail(reason)
             self.on_event(CellEvent(job.number, "failed", reason=reason))
@@ -198,7 +188,7 @@ class _Pool:
 
     def close(self) -> None:
         for worker in self.workers:
-            if not worker.jobs:
+            if worker.job is None:
                 with contextlib.suppress(OSError):
                     worker.pipe.send(None)
                 worker.process.join(5)
@@ -228,25 +218,23 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
         return bool(requests)
 
     try:
-        while jobs := _next_jobs(pipe, requests):
-            if len(jobs) > 1:
-                run_stacked(jobs, settings, pipe.send, should_stop)
-            else:
-                run_cell(jobs[0], settings, pipe.send, should_stop)
+        while job := _next_job(pipe, requests):
+            run_cell(job, settings, pipe.send, should_stop)
             free_memory()
     except (Interrupted, EOFError, BrokenPipeError):
         return
 
 
-def _next_jobs(pipe: Connection, requests: list[int]) -> list[CellJob]:
-    """Return the next jobs from the parent; none if the process is to end."""
+def _next_job(pipe: Connection, requests: list[int]) -> CellJob | None:
+    """Return the next job from the parent; None if the process is to end."""
     while not requests:
         if pipe.poll(POLL_SECONDS):
-            message: Message = pipe.recv() or []
-            return [
-                CellJob(number, Cell.model_validate(cell), path) for number, cell, path in message
-            ]
-    return []
+            message: Message | None = pipe.recv()
+            if message is None:
+                return None
+            number, cell, path = message
+            return CellJob(number, Cell.model_validate(cell), path)
+    return None
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,0 +1,191 @@
+"""Tables of settings: the presets, how cells differ from them, machines, and unfinished cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from primavista.bench.resolve import all_options
+from primavista.errors import InputError
+from primavista.report.published import HARDWARE
+from primavista.report.read import FolderResults, StoredCell
+from primavista.report.series import Series
+from primavista.report.table import Row, Table
+from primavista.report.titles import protocol_title, strategy_order
+from primavista.strategies.builtin import RENORM
+from primavista.strategies.info import StrategyInfo
+from primavista.strategies.registry import hyperparameters, renorm_limits, strategy_info
+
+# In the order of the columns; options without a title follow by name.
+OPTION_TITLES = {
+    "epochs_1": "B1 epochs",
+    "lr_1": "B1 rate",
+    "epochs": "epochs",
+    "lr": "rate",
+    "lr_head": "CWR rate",
+    "lam": "lambda",
+    "max_f": "max F",
+    "w_1": "w1",
+    "w_i": "wi",
+    "head": "head",
+    "guard": "guard",
+    "norm": "norm",
+    "freeze": "freeze",
+    "shrinkage": "shrinkage",
+}
+IN_PAPER = ("nicv2-79", "nicv2-196", "nicv2-391")  # the columns of table:renormpar
+RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of the past"}
+
+
+def preset_table(cells: Iterable[StoredCell]) -> Table | None:
+    """Return tab:hyper_core50 as the presets of the strategies have it, with the source of each.
+
+    A strategy gets a row if its `StrategyInfo` has hyperparameters or names their source.
+    """
+    strategies = sorted({cell.strategy for cell in cells}, key=strategy_order)
+    infos = [info for info in map(strategy_info, strategies) if _has_preset(info)]
+    if not infos:
+        return None
+    used = {key for info in infos for key in hyperparameters(info)}
+    titled = [key for key in OPTION_TITLES if key in used]
+    keys = [*titled, *sorted(used - set(titled))]
+    rows: list[Row] = []
+    for info in infos:
+        own = hyperparameters(info)
+        rows.append((info.title, *(plain_text(own.get(key)) for key in keys), info.source))
+    columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
+    note = (
+        "B1: the first batch; the other values apply from batch 2. Rate: the learning rate; CWR "
+        "rate: that of the CWR layer. Options that a preset does not name have the default of "
+        "the strategy's class."
+    )
+    title = "Hyperparameters of the presets"
+    return Table("hyperparameters", title, columns, tuple(rows), (note,))
+
+
+def _has_preset(info: StrategyInfo) -> bool:
+    return bool(info.options or info.source)
+
+
+def renorm_table() -> Table:
+    """Return table:renormpar as the presets have it; columns that the paper lacks are marked."""
+    used = {key for limits in RENORM.values() for key in limits}
+    rows: list[Row] = []
+    for key, title in RENORM_TITLES.items():
+        if key in used:
+            rows.append((title, *(plain_text(limits.get(key)) for limits in RENORM.values())))
+    titles = (f"{protocol_title(name)}{'' if name in IN_PAPER else ' (ours)'}" for name in RENORM)
+    notes = (
+        "Ours: the paper has no limits for NI, NC and NIC, whose batches are as large as those of "
+        "NICv2-79 or larger.",
+        "NICv2 with another number of batches, or one session per batch, has the limits of "
+        "NICv2-391.",
+        "In batch 1: r_max 1 and d_max 0 for the iterations of two epochs (48 on CORe50), then up "
+        "to 3 and 5; the weight of the past is 0.99.",
+    )
+    title = "Batch renormalisation from batch 2"
+    return Table("renormalisation", title, ("parameter", *titles), tuple(rows), notes)
+
+
+def changed_table(series: Sequence[Series]) -> Table | None:
+    """Return how cells differ from their presets; a strategy without one shows all its options."""
+    rows: list[Row] = []
+    for one in series:
+        changes = _changes(one)
+        if changes:
+            rows.append((one.panel.title, one.name, "; ".join(changes)))
+    if not rows:
+        return None
+    columns = ("protocol", "strategy", "changes")
+    return Table("changed", "Where cells differ from the presets", columns, tuple(rows))
+
+
+def _changes(series: Series) -> list[str]:
+    info = strategy_info(series.strategy)
+    if not _has_preset(info):
+        return [f"{key} {plain_text(value)}" for key, value in series.options.items()]
+    preset = {**hyperparameters(info), **renorm_limits(info, series.panel.protocol)}
+    changes = []
+    for key, usual in {**preset, **_defaults(series, preset)}.items():
+        value = series.options.get(key, usual)
+        if value != usual:
+            changes.append(f"{key} {plain_text(value)} instead of {plain_text(usual)}")
+    return changes
+
+
+def _defaults(series: Series, preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a preset does not name, with the defaults of the class."""
+    try:
+        usual = all_options(series.strategy, series.panel.protocol, {})
+    except InputError:  # of a strategy that cannot be created here
+        return {}
+    if series.cells[0].cell.retrain is not None:
+        usual.pop("every", None)  # the plan says how often it is retrained
+    return {key: value for key, value in usual.items() if key not in preset}
+
+
+def machine_table(cells: Iterable[StoredCell]) -> Table:
+    """Return each machine that finished cells, beside the paper's."""
+    machines: list[dict[str, Any]] = []
+    counts: list[int] = []
+    for machine in filter(None, (cell.machine for cell in cells)):
+        if machine not in machines:
+            machines.append(machine)
+            counts.append(0)
+        counts[machines.index(machine)] += 1
+    properties = [name for machine in machines for name in machine]
+    rows: list[Row] = []
+    for name in dict.fromkeys([*properties, *HARDWARE]):
+        ours = (plain_text(machine.get(name)) for machine in machines)
+        rows.append((name, *ours, HARDWARE.get(name)))
+    rows.append(("cells", *map(str, counts), None))
+    titles = [f"ours, {place}" for place in range(1, len(machines) + 1)]
+    columns = ("", *(["ours"] if len(machines) == 1 else titles), "the paper")
+    return Table("machine", "The machines", columns, tuple(rows))
+
+
+def plain_text(value: object) -> str | None:
+    """Return a value of a JSON file as one line; None stays None.
+
+    >>> plain_text(3.5e-05), plain_text(2e6), plain_text({"a": 1})
+    ('3.5e-05', '2e+06', 'a: 1')
+    """
+    match value:
+        case None:
+            return None
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case Mapping():
+            return ", ".join(f"{key}: {plain_text(item)}" for key, item in value.items())
+        case list() | tuple():
+            return ", ".join(str(plain_text(item)) for item in value)
+    return str(value)
+
+
+def cell_table(results: FolderResults) -> Table | None:
+    """Return the cells that are unfinished, failed, damaged or stale, or None if there are none."""
+    rows: list[Row] = []
+    for cell in (*results.cells, *results.superseded):
+        reason = cell.failure or cell.stale
+        if cell.status == "done" and not cell.stale:
+            continue
+        state = "stale" if cell.status == "done" else cell.status
+        batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
+        last = next(reversed(cell.curve.values()), None)
+        shown = "no" if cell in results.superseded else "yes"
+        rows.append(
+            (state, cell.path, strategy_info(cell.strategy).title, batches, last, reason, shown)
+        )
+    rows += [
+        ("damaged", path, None, None, None, why, "no") for path, why in results.damaged.items()
+    ]
+    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
+    notes = (
+        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones. "
+        "Stale cells that are not shown were run again since.",
+    )
+    heading = "Failed, unfinished and stale cells"
+    rows.sort(key=lambda row: str(row[0]))
+    return Table("cells", heading, columns, tuple(rows), notes) if rows else None

@@ -1,0 +1,125 @@
+"""Lessons and changes, from their place in the queue to their end."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Literal
+
+from primavista.errors import PrimavistaError
+from primavista.learner.learner import Learner
+from primavista.learner.lesson import LessonBuffer
+from primavista.progress import Progress
+from primavista.serve.journal import JournalEntry
+
+JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
+JobState = Literal["queued", "running", "done", "failed"]
+ReportProgress = Callable[[float], None]
+Work = Callable[[Learner, ReportProgress], Learner | None]
+CANCELLED = "it was cancelled, and nothing was changed"
+MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
+
+
+class JobCancelledError(PrimavistaError):
+    """Ends the work of a job that was cancelled, by a client or because the service stops."""
+
+
+@dataclass
+class ChangeJob:
+    """One lesson or change, from its place in the queue to its end.
+
+    Attributes:
+        kind: lesson, remove, rename, forget, threshold, undo or load.
+        work: The function that changes a copy of the learner; a learner that it returns takes the
+            place of that copy.
+        label: The object that it is about, if there is one.
+        lesson: The frames of a lesson, until it has ended.
+        change: The renaming or forgetting, for the journal.
+        removes: The id of the lesson that is removed.
+        frames: The number of frames of the lesson.
+        id: A random name by which clients ask for the status.
+        state: The state of the job.
+        progress: The fraction that is done, or None if it cannot be told.
+        error: The reason of a failure.
+        seconds: The time from the start of the work to its end.
+        parts: The seconds of each part: working, and saving to disk.
+        version: The version of the snapshot that the job led to.
+        already_taught: True if the lesson was taught before and therefore left out.
+        is_cancelled: True if the job must not have an effect any more.
+        is_final: True if it is too late to cancel the job: it is being saved.
+        ended: A future that is resolved when the job has ended.
+    """
+
+    kind: JobKind
+    work: Work
+    label: str | None = None
+    lesson: LessonBuffer | None = None
+    change: JournalEntry | None = None
+    removes: str | None = None
+    frames: int = field(init=False)
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    state: JobState = "queued"
+    progress: float | None = None
+    error: str | None = None
+    seconds: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    version: int | None = None
+    already_taught: bool = False
+    is_cancelled: bool = False
+    is_final: bool = False
+    ended: Future[None] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.frames = 0 if self.lesson is None else len(self.lesson)
+
+    def report_progress(self, fraction: float) -> None:
+        """Set the progress, which never goes back; `JobCancelledError` if it was cancelled."""
+        if self.is_cancelled:
+            raise JobCancelledError(CANCELLED)
+        self.progress = min(max(fraction, self.progress or 0.0), 1.0)
+
+    def close(self) -> None:
+        """Set the final state, which is a failure if it was cancelled, and let go of the frames."""
+        if self.is_cancelled:
+            self.error = CANCELLED
+        self.state = "done" if self.error is None else "failed"
+        self.work = _no_work
+        self.lesson = None
+
+
+def _no_work(learner: Learner, report_progress: ReportProgress) -> Learner | None:
+    return None
+
+
+class LessonProgress:
+    """Gives the frames of a lesson the share of its progress that they had of the last one's time.
+
+    Attributes:
+        frames_seconds: The time that the frames of the newest lesson have taken so far.
+        frames_share: The share of the progress of the next lesson that its frames have.
+    """
+
+    def __init__(self) -> None:
+        self.frames_seconds = 0.0
+        self.frames_share = 0.5
+
+    def of_frames(self, report_progress: ReportProgress) -> Progress:
+        """Begin a lesson; return the function that is told how many of its frames are done."""
+        began, share = time.monotonic(), self.frames_share
+        self.frames_seconds = 0.0
+
+        def progress(done: int, total: int | None) -> None:
+            if total:
+                report_progress(share * done / total)
+                self.frames_seconds = time.monotonic() - began
+
+        return progress
+
+    def end(self, seconds: float) -> None:
+        """End a lesson that took some seconds; one whose frames took no time changes nothing."""
+        if self.frames_seconds:
+            share = self.frames_seconds / max(seconds, self.frames_seconds)
+            self.frames_share = min(share, MOST_OF_A_LESSON)

@@ -1,0 +1,1 @@
+"""Strategies that keep frames or activations of earlier batches, for comparison."""

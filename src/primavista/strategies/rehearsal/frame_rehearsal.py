@@ -1,0 +1,111 @@
+"""The common part of strategies that keep a bounded memory M of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from primavista.engine.frames import read_frames, split_indices
+from primavista.errors import InputError
+from primavista.media.frames import Frames
+from primavista.networks.base import Backbone
+from primavista.nn.class_rows import Rows
+from primavista.nn.memory import Memory
+from primavista.options import Freeze, Norm, Range
+from primavista.strategies.base import Batch
+from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.options import Options, Share
+
+Patterns = Annotated[int, Range(1, 2**20)]
+
+
+@dataclass(frozen=True)
+class RehearsalOptions(Options):
+    """The network settings of all four rehearsal papers: batch norm, and no fixed weights.
+
+    Args:
+        memory: the number of frames in the memory.
+    """
+
+    norm: Norm = "bn"
+    freeze: Freeze = "none"
+    moments_decay: Share = 0.9
+    memory: Patterns = 500
+
+
+class SeenCounts(Rows):
+    """n, the number of frames of each class that were seen, kept or not."""
+
+    n: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_rows("n", torch.zeros(0, dtype=torch.int64))
+
+
+class FrameRehearsal(GradientStrategy):
+    """Keeps a bounded memory M of frames, as bytes, and the number n of frames seen per class.
+
+    The strategy is not rehearsal-free. This class stores the memory, on the device of the network,
+    and joins a batch and the memory into one batch; a subclass chooses the frames to keep.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+    """
+
+    rehearsal_free: ClassVar[bool] = False
+    IN_RELEASE = False
+    OPTIONS: ClassVar[type[Options]] = RehearsalOptions
+    options: RehearsalOptions
+
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        side = self.backbone.spec.size
+        self.memory = self._empty_memory(torch.zeros(0, side, side, 3, dtype=torch.uint8))
+        self.seen = SeenCounts()
+
+    @property
+    def frames(self) -> Tensor:
+        """The frames in the memory."""
+        return self.memory.fields["frames"]
+
+    def with_memory(self, B: Batch) -> Batch:
+        """Return B_i u M as one batch of frames on the device; those of B_i come first."""
+        chunks = split_indices(B.count, self.representation.chunk)
+        new = [read_frames(B.images, indices, self.device) for indices in chunks]
+        columns = torch.cat([B.columns, self.memory.columns(self.classes)])
+        present, cur = columns.unique(return_counts=True)
+        inputs = torch.cat([*new, self.frames])
+        return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
+
+    def remember(self, both: Batch, chosen: Sequence[int], **fields: Tensor) -> None:
+        """Replace the memory by the patterns `chosen` of B_i u M, the batch of `with_memory`.
+
+        `fields` are further tensors of the memory, with one entry per chosen pattern.
+        """
+        assert isinstance(both.inputs, Tensor)
+        index = torch.tensor(chosen, dtype=torch.int64)
+        labels = self.classes[both.columns[index].to(self.device)]
+        self.memory.store(labels, frames=both.inputs[index.to(self.device)], **fields)
+
+    def count_seen(self, B: Batch) -> None:
+        """Add the patterns of a batch to n."""
+        n = self.seen.n
+        n.index_add_(0, B.present.to(self.device), B.cur.to(self.device, n.dtype))
+
+    def _empty_memory(self, frames: Tensor) -> Memory:
+        return Memory(self.options.memory, frames=frames)
+
+    def _check_batch(self, frames: Frames) -> None:
+        super()._check_batch(frames)
+        first = read_frames(frames, torch.tensor([0]), self.device)
+        if first.shape[1:] != self.frames.shape[1:]:
+            side = self.backbone.spec.size
+            raise InputError(
+                f"the memory keeps frames of one size: resize the frames to {side} x {side}"
+            )
