@@ -89,8 +89,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from primavista.backbones.weights import SOURCES
-    from primavista.networks.weights import load_state
+    from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 
     for name, source in SOURCES.items():
         title = f"weights {name}"
@@ -98,7 +97,12 @@ def _weights() -> Iterator[Finding]:
             yield Finding(title, "downloaded from the hub when they are asked for")
             continue
         try:
-            tensors = len(load_state(source, name))
+            if name == SHIPPED:
+                tensors = len(load_source(source, name))
+            else:
+                from primavista.networks.weights import load_state
+
+                tensors = len(load_state(source, name))
         except ImportError:
             yield Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}")
         except PrimavistaError as error:
