@@ -194,15 +194,35 @@ class OnnxRepresentation(FixedRepresentation):
             return self._sessions[threads]
 
     def _made_session(self, threads: int) -> Any:
-        arrays = {
-            name: np.ascontiguousarray(self._weights[own], np.float32)
-            for name, own in self.graph.weights.items()
-        }
-        arrays |= normalisation(self.spec)
-        try:
-            return make_session(self.graph.model, threads, arrays)
-        except Exception as error:  # ONNX Runtime has exceptions of its own
-            raise InputError(f"ONNX Runtime cannot compute this network: {error}") from error
+        is_shipped = self.graph.model == _shipped_model()
+        constants = normalisation(self.spec) if is_shipped else {}
+        return weighted_session(self.graph, self._weights, constants, threads)
+
+
+def weighted_session(
+    graph: NetworkGraph,
+    weights: Mapping[str, np.ndarray[Any, Any]],
+    constants: Mapping[str, np.ndarray[Any, Any]],
+    threads: int,
+) -> Any:
+    """Make the session of a graph with its weights.
+
+    Args:
+        graph: How the network computes.
+        weights: The arrays of the network by their names in files.
+        constants: More arrays, by their names in the graph.
+        threads: The number of threads of one operation.
+
+    Raises:
+        InputError: If ONNX Runtime cannot run the graph with these weights.
+    """
+    arrays = {
+        name: np.ascontiguousarray(weights[own], np.float32) for name, own in graph.weights.items()
+    }
+    try:
+        return make_session(graph.model, threads, {**arrays, **constants})
+    except Exception as error:  # ONNX Runtime has exceptions of its own
+        raise InputError(f"ONNX Runtime cannot compute this network: {error}") from error
 
 
 def normalisation(spec: Spec) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,8 +1,10 @@
-"""Export: an ONNX model for any runtime, and a file with which `primavista-edge` learns on."""
+"""Export: an ONNX model for any runtime, or the learner's file with its network as a graph inside.
+
+Exporting needs torch, which traces the network.
+"""
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,20 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import FixedRepresentation
+from primavista.backbones.onnx import GRAPH_ARRAYS, NetworkGraph, OnnxRepresentation, make_session
 from primavista.backbones.spec import Spec
 from primavista.engine.onnx_trace import CannotTraceError, trace
-from primavista.engine.representation import make_session, maps_graph
+from primavista.engine.representation import maps_graph
 from primavista.errors import InputError, file_errors, require_extra
+from primavista.learner.head_strategy import HeadStrategy
 from primavista.learner.learner import Learner
-from primavista.learner.state import BACKBONE, Array, Arrays
+from primavista.learner.strategy import BACKBONE, Arrays
+from primavista.learner.with_torch import TorchRepresentation, equal_strategy
+from primavista.networks.base import Backbone
 from primavista.networks.maps import MapBackbone
 from primavista.storage import learner_file
 from primavista.storage.disk import write_atomically
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import judge, tells_strangers
 
-Format = Literal["onnx", "edge"]
-SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "edge": ".edge.pv"}
+Format = Literal["onnx", "portable"]
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "portable": ".portable.pv"}
 METADATA_FORMAT = 1
 TOLERANCE = 1e-4  # of the largest score
 OUTPUTS = ("z", "scores")
@@ -42,27 +49,30 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     Args:
         learner: A learner that knows at least one object.
         path: The file to create or replace.
-        kind: "onnx" writes `onnx_model(learner)`; "edge" writes the learner's own file with that
-            model inside, for `primavista-edge`, which `Learner.load` reads too.
+        kind: "onnx" writes `onnx_model(learner)`. "portable" writes the learner's own file with its
+            network as a graph inside, so that `Learner.load` needs no torch: strategies on frozen
+            features learn there too, those that train the network only predict. The files of
+            learners with the network of the package are portable anyway.
 
     Returns:
         The path of the file.
 
     Raises:
-        InputError: If nothing was taught yet, if the backbone cannot be written as ONNX, or if ONNX
+        InputError: If nothing was taught yet, if the network cannot be written as ONNX, or if ONNX
             Runtime gives other numbers than torch.
         FileError: If the file cannot be written.
     """
     if kind not in get_args(Format):
         raise InputError(f"the format is {' or '.join(get_args(Format))}; got {kind!r}")
-    model, target = onnx_model(learner), Path(path)
-    if kind == "edge":
-        arrays, manifest = learner.content()
-        graphs = {**graph_arrays(model, arrays), **_maps_arrays(learner, arrays)}
-        learner_file.write(target, {**arrays, **graphs}, manifest)
+    if not learner.labels:
+        raise InputError("there is nothing to export: teach it an object first")
+    target = Path(path)
+    if kind == "onnx":
+        with file_errors("write", target):
+            write_atomically(target, onnx_model(learner))
         return target
-    with file_errors("write", target):
-        write_atomically(target, model)
+    arrays, manifest = learner.content()
+    learner_file.write(target, {**arrays, **_graph_arrays(learner, arrays)}, manifest)
     return target
 
 
@@ -78,17 +88,11 @@ def onnx_model(learner: Learner) -> bytes:
         learner: A learner that knows at least one object.
 
     Raises:
-        InputError: If nothing was taught yet, if the backbone cannot be written as ONNX, or if ONNX
-            Runtime gives other numbers than torch.
+        InputError: If the network cannot be written as ONNX, or if ONNX Runtime gives other numbers
+            than torch.
     """
-    if not learner.labels:
-        raise InputError("there is nothing to export: teach it an object first")
-    strategy = learner.strategy
-    if strategy.device.type != "cpu":
-        strategy = copy.deepcopy(strategy).to("cpu")
-    strategy.backbone.eval()
+    strategy = equal_strategy(learner.strategy)
     names = learner.columns
-    function = _features_and_scores(strategy, names)
     probe = _probe_frames(2, learner.size)
     # what a strategy solves when it is first asked is solved before the graph is traced
     temperature = judge(strategy, probe).temperature
@@ -100,48 +104,71 @@ def onnx_model(learner: Learner) -> bytes:
         "threshold": learner.threshold,
         "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
         "preprocessing": _preprocessing(strategy.backbone.spec),
-        "blocks": list(getattr(strategy.backbone, "sizes", [strategy.backbone.dim])),  # parts of z
-        "priors": list(getattr(strategy.backbone, "priors", [1.0])),  # what each part is worth
     }
     metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
+    columns = [j for j, name in enumerate(names) if name is not None]
+    return _traced(_features_and_scores(strategy, columns), probe, OUTPUTS, metadata)
+
+
+def _traced(
+    function: Callable[[Tensor], tuple[Tensor, ...]],
+    probe: Tensor,
+    outputs: tuple[str, ...],
+    metadata: Mapping[str, str],
+) -> bytes:
+    """Translate a function of frames, and compare it with torch on trial frames."""
     try:
-        model, expected = trace(function, probe, outputs=OUTPUTS, metadata=metadata)
+        model, expected = trace(function, probe, outputs=outputs, metadata=metadata)
     except CannotTraceError as error:
-        raise InputError(f"this backbone cannot be written as ONNX: {error}") from error
-    _compare(make_session(model, 1), probe, expected)
+        raise InputError(f"this network cannot be written as ONNX: {error}") from error
+    _compare(make_session(model, 1), probe, outputs, expected)
     return model
 
 
-def _maps_arrays(learner: Learner, arrays: Mapping[str, Array]) -> Arrays:
-    """Return the arrays by which the edge locates objects; none if the network has no maps."""
-    backbone = learner.strategy.backbone
-    if learner.strategy.device.type != "cpu":
-        backbone = copy.deepcopy(backbone).to("cpu")
+def _graph_arrays(learner: Learner, arrays: Arrays) -> Arrays:
+    """Return the arrays of the graph of a learner's network; none if the package has it."""
+    taught = learner.strategy
+    if isinstance(taught, HeadStrategy):
+        if isinstance(taught.network, OnnxRepresentation):
+            return taught.graphs()
+        graph = _network_graph(taught.network, arrays)
+    else:
+        strategy = equal_strategy(taught)
+        columns = list(range(len(learner.columns)))
+        probe = _probe_frames(2, learner.size)
+        model = _traced(_features_and_scores(strategy, columns), probe, OUTPUTS, {})
+        graph = NetworkGraph(*_without_weights(model, arrays), None, (strategy.backbone.dim,), (1,))
+    parts = (graph.model, graph.facts())
+    return {n: np.frombuffer(x, np.uint8) for n, x in zip(GRAPH_ARRAYS, parts, strict=True)}
+
+
+def _network_graph(network: FixedRepresentation, arrays: Arrays) -> NetworkGraph:
+    """Return the graph from frames to the maps that are read, or else to the features."""
+    assert isinstance(network, TorchRepresentation)
+    backbone: Backbone = network.backbone.cpu()
     try:
-        model = maps_graph(MapBackbone(backbone))
+        maps = MapBackbone(backbone)
+        model, reader = maps_graph(maps), maps.reader
     except (InputError, CannotTraceError):
-        return {}
-    return graph_arrays(model, arrays, (learner_file.MAPS, learner_file.MAPS_WEIGHTS))
+        probe = _probe_frames(2, network.spec.size)
+        model, reader = _traced(lambda frames: (backbone(frames),), probe, ("z",), {}), None
+    model, weights = _without_weights(model, arrays)
+    return NetworkGraph(model, weights, reader, network.sizes, network.priors)
 
 
-def graph_arrays(
-    model: bytes,
-    arrays: Mapping[str, Array],
-    names: tuple[str, str] = (learner_file.GRAPH, learner_file.GRAPH_WEIGHTS),
-) -> Arrays:
-    """Return the arrays that a file for the edge has besides those of the learner.
-
-    `GRAPH` is the model without the constants that the file has anyway, and `GRAPH_WEIGHTS` says
-    which arrays they are, so the file holds the network once.
+def _without_weights(model: bytes, arrays: Arrays) -> tuple[bytes, dict[str, str]]:
+    """Return a model without the constants that the file has anyway, so that it holds them once.
 
     Args:
         model: The serialised model.
         arrays: The arrays of the learner's file; those of the network may be float16.
-        names: What the two arrays are called.
+
+    Returns:
+        The model, and the name of the array in the file of each constant that was left out.
     """
     onnx = require_extra("onnx", "onnx")
     network = {
-        (array.shape, array.astype(np.float32).tobytes()): name
+        (array.shape, array.astype(np.float32).tobytes()): name.removeprefix(BACKBONE)
         for name, array in arrays.items()
         if name.startswith(BACKBONE) and array.dtype in (np.float16, np.float32)
     }
@@ -153,23 +180,21 @@ def graph_arrays(
             weights[constant.name] = name
             constant.ClearField("raw_data")
             constant.data_location = onnx.TensorProto.EXTERNAL
-            constant.external_data.add(key="location", value=names[1])
-    return {
-        names[0]: np.frombuffer(graph.SerializeToString(deterministic=True), np.uint8),
-        names[1]: np.frombuffer(json.dumps(weights, sort_keys=True).encode(), np.uint8),
-    }
+            constant.external_data.add(key="location", value="weights")
+    return graph.SerializeToString(deterministic=True), weights
 
 
 def _features_and_scores(
-    strategy: Strategy, names: list[str | None]
+    strategy: Strategy, columns: list[int]
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return the function to trace; columns of classes that were not taught are left out."""
-    columns = [j for j, name in enumerate(names) if name is not None]
+    """Return the function to trace, with some columns of the scores."""
+    strategy.backbone.eval()
+    known = len(strategy.classes)
 
     def function(frames: Tensor) -> tuple[Tensor, Tensor]:
         z = strategy.backbone(frames)
-        scores = strategy.score_features(z)[:, : len(names)]
-        if len(columns) == len(names):
+        scores = strategy.score_features(z)[:, :known]
+        if len(columns) == known:
             return z, scores
         return z, torch.cat([scores[:, j : j + 1] for j in columns], 1)
 
@@ -185,9 +210,11 @@ def _preprocessing(spec: Spec) -> dict[str, object]:
     }
 
 
-def _compare(session: Any, frames: Tensor, expected: tuple[Tensor, ...]) -> None:
+def _compare(
+    session: Any, frames: Tensor, outputs: tuple[str, ...], expected: tuple[Tensor, ...]
+) -> None:
     found = session.run(None, {"frames": frames.numpy()})
-    for name, ours, right in zip(OUTPUTS, found, expected, strict=True):
+    for name, ours, right in zip(outputs, found, expected, strict=True):
         largest = max(1.0, float(right.abs().max()))
         difference = float(np.abs(ours - right.numpy()).max(initial=0)) / largest
         if not difference <= TOLERANCE:

@@ -24,6 +24,7 @@ from primavista.backbones.onnx import (
 from primavista.backbones.spec import Spec, check_seed, check_size
 from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
+from primavista.learner.exported import ExportedStrategy
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
 from primavista.learner.strategy import BACKBONE, Arrays, Settings, TaughtStrategy
 from primavista.storage.settings import OptionValue
@@ -106,6 +107,10 @@ def restored_strategy(
     """
     check_engine(engine)
     if not learns_from_features(settings.strategy, settings.options):
+        if graph and not torch_installed():
+            model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
+            read = NetworkGraph.from_bytes(model, facts, settings.spec.size)
+            return ExportedStrategy(settings, read, graph)
         made: TaughtStrategy = with_torch(f"the strategy {settings.strategy}").restored_strategy(
             settings, arrays, backbone, device, engine
         )

@@ -55,6 +55,7 @@ class TaughtStrategy(ABC):
     """
 
     settings: Settings
+    rehearsal_free: bool = True  # False if it stores frames or activations
     threshold: float  # the default threshold of a learner
     engine: str  # what computes the features: "torch" or "onnx"
     device: str

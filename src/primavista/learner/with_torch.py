@@ -212,6 +212,7 @@ class TorchStrategy(TaughtStrategy):
     def __init__(self, settings: Settings, strategy: Strategy, engine: Any = None) -> None:
         self.settings = settings
         self.strategy = strategy
+        self.rehearsal_free = strategy.rehearsal_free
         self._engine_to_use = engine
         self.threshold = CONFIDENCE_THRESHOLD
         if isinstance(strategy, OpenSet) and strategy.open_set:
@@ -349,3 +350,23 @@ def _verdict(judged: Judgement) -> Verdict:
     familiarity = judged.familiarity
     told = None if familiarity is None else familiarity.cpu().numpy()
     return Verdict(judged.scores.cpu().numpy(), judged.temperature, told)
+
+
+def equal_strategy(taught: TaughtStrategy) -> Strategy:
+    """Return a strategy of the benchmark on the CPU in the same state as that of a learner.
+
+    Args:
+        taught: The strategy of a learner.
+    """
+    if isinstance(taught, TorchStrategy):
+        return copy.deepcopy(taught.strategy).to("cpu")
+    settings, arrays = taught.settings, taught.arrays()
+    # names of arrays are those of the published network; in evaluation mode the norms are equal
+    options: dict[str, Any] = dict(settings.options)
+    if "norm" in options:
+        options["norm"] = "bn"
+    network = _backbone_of_file(settings.spec, _network_shapes(arrays), taught.own_module())
+    made = create(settings.strategy, network, seed=settings.seed, **options)
+    batches = {"seed": np.asarray(settings.seed), "embedding_version": np.asarray(0)}
+    load_arrays(made, {**arrays, **batches})
+    return made
