@@ -9,7 +9,7 @@ import torch
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
-from primavista.nn.norm_replacement import replace_batch_norm
+from primavista.nn.renorm import replace_batch_norm
 from primavista.options import make_options
 from primavista.strategies.base import Batch
 from primavista.strategies.frozen import FrozenStrategy
