@@ -15,11 +15,16 @@ from primavista import Learner
 
 torch.set_num_threads(1)
 HERE = Path(__file__).parent
+STRATEGIES = {"cwr_star": "cwr*", "ar1_star": "ar1*", "dslda": "dslda", "prima": "prima"}
 IMAGE = (np.arange(32 * 32 * 3).reshape(32, 32, 3) * 7 % 256).astype(np.uint8)
 
 if __name__ == "__main__":
-    for name, strategy in (("cwr_star", "cwr*"), ("ar1_star", "ar1*"), ("dslda", "dslda")):
-        learner = Learner(strategy, weights="random", width=0.0625, size=32, device="cpu")
+    for name, strategy in STRATEGIES.items():
+        learner = Learner(
+            strategy, weights="random", width=0.0625, size=32, device="cpu", engine="torch"
+        )
+            strategy, weights="random", width=0.0625, size=32, device="cpu", engine="torch"
+        )
         for k, label in enumerate(["mug", "kettle", "тарелка"]):
             noise = np.random.default_rng(k).integers(0, 60, (5, 32, 32, 3))
             before = learner.labels

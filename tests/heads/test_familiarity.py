@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.open_set import LOGIT_AT_MEAN, cosine_familiarity, mahalanobis_familiarity
+from primavista.heads.open_set import LOGIT_AT_MEAN, mahalanobis_familiarity
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
@@ -63,58 +63,3 @@ def test_the_scale_of_the_features_does_not_matter():
     moved = mahalanobis_familiarity(mu @ precision, mu + 3, precision, scatter, 40)
     assert np.allclose(plain(z, best), scaled(z * 7, best))
     assert np.allclose(plain(z, best), moved(z + 3, best))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_cosine_familiarity_by_hand(kind):
-    # means (2, 0), (0, 2): m = (1, 1); w the same: v = (1, -1), (-1, 1), gain 2; B = 4, S = 4:
-    # half lies between the classes
-    make = KINDS[kind]
-    mu = make(np.array([[2.0, 0.0], [0.0, 2.0]]))
-    familiar = cosine_familiarity(mu, mu, 4.0, 0)
-    # the mean: way 1, cos 1; (1, 0): way 1/2; (4, 2): way 1, cos^2 = 16/20; (3, 3): way 0; (0, 2):
-    # the other way
-    z = make(np.array([[2.0, 0.0], [1.0, 0.0], [4.0, 2.0], [3.0, 3.0], [0.0, 2.0]]))
-    hand = [0.5, 0.25, 0.32, 0, 0]
-    assert np.allclose(familiar(z, make(np.array([0, 0, 0, 0, 0]))) ** 3, hand)
-    assert familiar.temperature == pytest.approx(
-        2 / LOGIT_AT_MEAN
-    )  # at its own mean a class leads the average by 2: logit 10
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_the_backbones_own_features_say_what_it_looks_like(kind):
-    # the first feature is another depth's: it counts in the scores alone.
-    # B = 4 of the others, S = 12: a quarter between
-    make = KINDS[kind]
-    mu, w = (
-        make(np.array([[9.0, 2.0, 0.0], [5.0, 0.0, 2.0]])),
-        make(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])),
-    )
-    familiar = cosine_familiarity(w, mu, 12.0, 1)
-    # m = (7, 1, 1), gain 2; z = (8, 4, 2): way 1/2, cos^2 = 16/20
-    assert np.allclose(
-        familiar(make(np.array([[8.0, 4.0, 2.0]])), make(np.array([0]))) ** 3, 0.5 * 0.64 / 4
-    )
-
-
-def test_with_one_class_only_the_cosine_counts():
-    mu = np.array([[1.0, 1.0]])
-    familiar = cosine_familiarity(mu, mu, 2.0, 0)
-    assert np.allclose(
-        familiar(np.array([[2.0, 2.0], [0.0, 3.0], [-1.0, -1.0]]), np.array([0, 0, 0])),
-        [1, 0.25, 0],
-    )
-    assert np.isfinite(familiar(mu * 0, np.array([0]))).all()
-    assert familiar.temperature == 1
-
-
-def test_for_cosine_familiarity_neither_scale_nor_order_of_the_classes_matters():
-    random = np.random.default_rng(0)
-    mu, z = random.uniform(1, 2, (4, 5)), random.uniform(1, 2, (6, 5))
-    w = mu @ np.linalg.inv(np.cov(random.normal(size=(5, 40))) + 0.1 * np.eye(5))
-    best = (z @ w.T).argmax(1)
-    plain = cosine_familiarity(w, mu, 3.0, 0)(z, best)
-    assert (plain > 0).any()
-    assert np.allclose(plain, cosine_familiarity(w / 7, mu * 3, 27.0, 0)(z * 3, best))
-    assert np.allclose(plain, cosine_familiarity(w[::-1], mu[::-1], 3.0, 0)(z, 3 - best))

@@ -41,8 +41,7 @@ MAKERS = {
     "lda, shrinkage": lambda: LDAHead(empty(), 0.01),
     "ridge": lambda: RidgeHead(empty()),
     "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), expand=9, seed=3),
-    "prima": lambda: FrameHead(empty(blocks=(4, 2))),
-    "prima, lessons": lambda: LessonHead(
+    "prima": lambda: LessonHead(
         LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty((4, 2)), (1.0, 0.5)
     ),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),

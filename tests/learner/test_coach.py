@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,10 +22,8 @@ from primavista.learner.coach import (
     with_tests,
 )
 from primavista.media.video import Lesson
-from primavista.storage import learner_file
 from primavista.storage.manifest import parse_manifest
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)
 NAMES = {0: "mug", 1: "cup", 2: "pot"}
 
@@ -330,19 +327,6 @@ def test_parts_that_are_learned_apart_are_not_tests():
     assert [one.status for one in outcomes] == ["learned"] * 6
     learner.merge(empty.load(data))
     assert [one.kind for one in learner.advice()] == ["once more", "once more"]
-
-
-@pytest.mark.filterwarnings("ignore:the option 'past'")
-@pytest.mark.parametrize("name", ["cwr_star", "dslda", "ar1_star"])
-def test_files_of_earlier_versions_load_and_gain_it(name):
-    _, manifest = learner_file.read(GOLDEN / f"{name}.pv")
-    assert all("held_out" not in one for one in manifest["classes"])
-    learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
-    assert {one.kind for one in learner.advice()} == {"once more"}
-    assert all("held_out" not in one for one in learner.content()[1]["classes"])
-    label = learner.labels[0]
-    learner.learn(clip(GREEN, 1, 4), label)
-    assert on(learner, label).frames == 4
 
 
 @pytest.mark.parametrize(

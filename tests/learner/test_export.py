@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from primavista import InputError, Learner
 from primavista.cli.app import app
 from primavista.engine.representation import onnx_installed
 from primavista.learner.export import export
+from primavista.learner.with_torch import equal_strategy
 from primavista.strategies.builtin import STRATEGIES
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
@@ -47,11 +50,13 @@ def test_scores_are_those_of_the_strategy(strategy, tmp_path):
     model = session(export(learner, tmp_path / "a.onnx"))
     for count in (1, 7):
         given = np.concatenate([frames(k, count) for k in range(3)])
-        right = learner.strategy.scores(torch.from_numpy(given)).numpy()
+        right = learner.strategy.judge(given).scores
         z, scores = model.run(["z", "scores"], {"frames": given})
         assert scores.shape == (3 * count, 3)
         assert np.abs(scores - right).max() <= 1e-4 * max(1, np.abs(right).max())
-        features = learner.strategy.representation.features(torch.from_numpy(given), frozen=False)
+        features = equal_strategy(learner.strategy).representation.features(
+            torch.from_numpy(given), frozen=False
+        )
         assert np.abs(z - features.numpy()).max() < 1e-4
     best = model.run(["scores"], {"frames": given})[0].argmax(1)
     assert best.tolist() == right.argmax(1).tolist()
@@ -94,7 +99,7 @@ def test_scores_become_the_shares_of_predict(strategy, threshold_of, tmp_path):
 
 def test_equal_learners_give_equal_bytes(tmp_path):
     learner = taught("dslda")
-    for kind in ("onnx", "edge"):
+    for kind in ("onnx", "portable"):
         one, two = (export(learner, tmp_path / name, kind).read_bytes() for name in ("one", "two"))
         assert one == two
 
@@ -106,14 +111,40 @@ def test_nothing_taught_nothing_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_for_the_edge_is_a_learner_too(tmp_path):
-    learner = taught("cwr*")
-    export(learner, tmp_path / "a.edge.pv", "edge")
-    again = Learner.load(tmp_path / "a.edge.pv")
-    assert again.predict(frames(1)) == learner.predict(frames(1))
-    learner.save(tmp_path / "a.pv")
-    again.save(tmp_path / "b.pv")
-    assert (tmp_path / "a.pv").read_bytes() == (tmp_path / "b.pv").read_bytes()
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import importlib.util as util
+find = util.find_spec
+util.find_spec = lambda name, package=None: None if name == "torch" else find(name, package)
+import numpy as np
+import primavista as pv
+learner = pv.Learner.load(sys.argv[1])
+frames = np.load(sys.argv[2])
+print([list(one.scores.values()) for one in learner.predict(frames)])
+"""
+
+
+@pytest.mark.parametrize("strategy", ["prima", "cwr*", "dslda", "ar1*", "naive"])
+def test_a_portable_file_is_read_without_torch(strategy, tmp_path):
+    """Of any network; what learns from features learns there too."""
+    learner = taught(strategy, engine="torch")
+    np.save(tmp_path / "frames.npy", frames(1))
+    export(learner, tmp_path / "a.pv", "portable")
+    more = "learner.learn(frames, 'mug'); learner.save(sys.argv[1])"
+    if strategy in ("ar1*", "naive"):
+        more = "learner.rename('mug', 'cup')"
+    command = [sys.executable, "-c", WITHOUT_TORCH + more]
+    done = subprocess.run(
+        [*command, str(tmp_path / "a.pv"), str(tmp_path / "frames.npy")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [list(one.scores.values()) for one in learner.predict(frames(1))]
+    assert np.allclose(json.loads(done.stdout), expected, atol=1e-3)
+    again = Learner.load(tmp_path / "a.pv", engine="torch")
+    assert again.counts["mug"] == learner.counts["mug"] + (5 if "learn(" in more else 0)
 
 
 def test_from_the_terminal(tmp_path):

@@ -119,7 +119,7 @@ def test_what_does_not_match_is_named(tmp_path):
     a = taught(FIRST)
     other_weights = Learner("ridge", weights="random", width=0.125, size=32, device="cpu", seed=0)
     with torch.no_grad():
-        other_weights.strategy.backbone.body.stem.conv.weight += 1e-4
+        other_weights.strategy.network.backbone.body.stem.conv.weight += 1e-4
     for other, words in [
         (taught([("cup", 2)], strategy="lda"), "strategy is ridge, the other's is lda"),
         (taught([("cup", 2)], balance=0.0), r"options differ: balance [\d.]+ here and 0\.0 there"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from primavista import InputError, Learner
+from primavista.learner.history import History
 from primavista.storage.manifest import checked_name
 
 BAD = [
@@ -45,7 +46,7 @@ def old(name: str) -> Learner:
     """One whose file an earlier version wrote."""
     learner = tiny()
     learner.learn(FRAMES, "mug")
-    learner._history = (replace(learner._state, names={0: name}), None)
+    learner._history = History(replace(learner._state, names={0: name}))
     return Learner.from_bytes(learner.to_bytes(), device="cpu")
 
 

@@ -13,7 +13,7 @@ from primavista.heads.base import restored_beside, stored_beside
 from primavista.heads.statistics import packed_size
 from primavista.learner.coach import from_records, to_records
 from primavista.learner.history import History, LearnerState
-from primavista.learner.making import restored_strategy
+from primavista.learner.making import check_device, restored_strategy
 from primavista.learner.strategy import BACKBONE, Arrays, Settings, TaughtStrategy
 from primavista.storage.learner_file import same_bits
 from primavista.storage.manifest import (
@@ -134,6 +134,7 @@ def restore_content(
     missing = [text for text in named if is_reference(text) and text not in registered()]
     if missing:
         raise FileError(f"{name} cannot be loaded: {must_be_registered(*missing)}")
+    check_device(device)
     strategy = manifest.strategy
     spec = Spec(**vars(manifest.backbone))
     settings = Settings(strategy.name, strategy.options, spec, strategy.seed)

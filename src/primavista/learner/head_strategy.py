@@ -105,7 +105,7 @@ MAKERS: dict[str, tuple[type, Callable[[Any, FixedRepresentation, int], Head]]] 
     "cwr*": (CWROptions, _cwr),
     "cwr+": (CWROptions, _cwr),
 }
-MERGEABLE = ("prima", "ridge", "lda", "ncm")
+MERGEABLE = ("prima", "ncm", "lda", "ridge")
 
 
 def learns_from_features(name: str, options: Mapping[str, OptionValue]) -> bool:
@@ -322,9 +322,7 @@ class HeadStrategy(TaughtStrategy):
                 odd = ", ".join(sorted(set(found) ^ set(group.arrays)))
                 raise InputError(f"{prefix[:-1]} lacks or has besides: {odd}")
             for name, array in found.items():
-                expected = to_numpy(group.arrays[name]).dtype
-                if array.dtype != expected:
-                    raise InputError(f"{prefix}{name} is {array.dtype}, expected {expected}")
+                _check_like(prefix + name, array, to_numpy(group.arrays[name]), group)
                 group.arrays[name] = array
             if group.rows < len(self._classes):
                 rows = f"{group.rows} rows for {len(self._classes)} classes"
@@ -360,17 +358,36 @@ def _integers(arrays: Arrays, name: str, ndim: int) -> np.ndarray[Any, Any]:
     return array
 
 
+def _check_like(
+    name: str, array: np.ndarray[Any, Any], own: np.ndarray[Any, Any], group: ClassArrays
+) -> None:
+    """Reject an array of another type or shape than an untaught head has, but for its rows."""
+    has_rows = name.rpartition(".")[2] in group.row_names
+    same_shape = array.ndim == own.ndim and array.shape[has_rows:] == own.shape[has_rows:]
+    if array.dtype != own.dtype or not same_shape:
+        raise InputError(
+            f"{name} is {array.dtype} of shape {array.shape}, expected {own.dtype} like {own.shape}"
+        )
+
+
 def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
     """Reject strategies whose statistics cannot be added; the message names the difference."""
-    for what, ours, theirs in (
-        ("options", _facts(one.settings), _facts(other.settings)),
-        ("backbones", asdict(one.settings.spec), asdict(other.settings.spec)),
-        ("engines", {"engine": one.engine}, {"engine": other.engine}),
-    ):
-        differ = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
-        if differ:
-            told = ", ".join(f"{n} {ours.get(n)} here, {theirs.get(n)} there" for n in differ)
-            raise InputError(f"their {what} differ: {told}. Merge learners with equal settings")
+    differ = _difference(_facts(one.settings), _facts(other.settings))
+    if differ:
+        raise InputError(f"their options differ: {differ}. Merge learners with equal options")
+    specs = [asdict(strategy.settings.spec) for strategy in (one, other)]
+    ours, theirs = ({**spec, **spec.pop("options")} for spec in specs)
+    differ = _difference(ours, theirs)
+    if differ:
+        raise InputError(
+            f"their backbones are fed differently: {differ}. Merge learners with equal settings"
+        )
+    if one.engine != other.engine:
+        raise InputError(
+            f"their features are not the same numbers: engine {one.engine} here and "
+            f"{other.engine} there.\n"
+            f'  right: merge(Learner.load(file, engine="{one.engine}"))'
+        )
     theirs_by_name = other.network.weights()
     for name, array in one.network.weights().items():
         if name not in theirs_by_name or not np.array_equal(array, theirs_by_name[name]):
@@ -380,5 +397,10 @@ def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
             )
 
 
+def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    return ", ".join(f"{name} {ours.get(name)} here and {theirs.get(name)} there" for name in names)
+
+
 def _facts(settings: Settings) -> dict[str, OptionValue]:
-    return {"strategy": settings.strategy, **settings.options, "seed": settings.seed}
+    return {**settings.options, "seed": settings.seed}

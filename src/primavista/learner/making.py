@@ -48,6 +48,7 @@ def new_strategy(
     check_size(size)
     check_seed(seed)
     check_engine(engine)
+    check_device(device)
     if not learns_from_features(name, options):
         module = with_torch(f"the strategy {name}")
         strategy: TaughtStrategy = module.new_strategy(
@@ -171,6 +172,12 @@ def check_engine(engine: str) -> None:
     """Reject an engine that does not exist."""
     if engine not in ("auto", "torch", "onnx"):
         raise InputError(f"engine must be auto, torch or onnx; got {engine!r}")
+
+
+def check_device(device: Any) -> None:
+    """Reject a device that is not here; `InputError` names those to choose from."""
+    if str(device) not in ("auto", "cpu"):
+        with_torch(f"device={str(device)!r}").choose_device(device)
 
 
 def torch_installed() -> bool:
