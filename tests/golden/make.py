@@ -23,8 +23,6 @@ if __name__ == "__main__":
         learner = Learner(
             strategy, weights="random", width=0.0625, size=32, device="cpu", engine="torch"
         )
-            strategy, weights="random", width=0.0625, size=32, device="cpu", engine="torch"
-        )
         for k, label in enumerate(["mug", "kettle", "тарелка"]):
             noise = np.random.default_rng(k).integers(0, 60, (5, 32, 32, 3))
             before = learner.labels

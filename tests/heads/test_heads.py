@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from primavista.heads.prima_frames import FrameHead
 
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.cwr import consolidate
