@@ -37,7 +37,7 @@ CHANGES = ("learn", "forget", "undo", "rename", "loaded", "load")
 def lesson(k: int, number: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Draw one lesson of object k, in its own light, with a slightly moved object per frame."""
     random = np.random.default_rng([k, number])
-    frame = generic_frames(size)[k % 48].numpy().astype(np.float32)
+    frame = generic_frames(size)[k % 48].astype(np.float32)
     light, found = random.uniform(0.7, 1.3), []
     for _ in range(FRAMES):
         moved = np.roll(frame, random.integers(-size // 8, size // 8, 2), (0, 1))

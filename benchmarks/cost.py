@@ -230,7 +230,7 @@ def main() -> None:
         help="to be measured; none: the figure alone, with the costs that are in --out",
     )
     parser.add_argument("--lessons", type=int, default=LESSONS)
-    parser.add_argument("--solves", nargs="+", default=[], help="measure the solves of these alone")
+    parser.add_argument("--solves", nargs="+", default=[], help="measure only the solves of these")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in args.solves:

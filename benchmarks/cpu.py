@@ -303,7 +303,7 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
     frames = random_frames(8).numpy()
     for name in ("mug", "kettle", "plate"):
         learner.learn(frames, name)
-    strategy, one = learner.strategy, torch.from_numpy(frames[:1])
+    strategy, one = learner.strategy, frames[:1]
 
     def single(work: Callable[[], Any]) -> None:
         torch.set_num_threads(1)
@@ -316,7 +316,7 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
     works: dict[str, Callable[[], Any]] = {
         "predict": predict,
         "one thread": lambda: single(predict),
-        "its pass": lambda: single(lambda: strategy.representation.features(one, frozen=True)),
+        "its pass": lambda: single(lambda: strategy.features(one)),
     }
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
     # means: a process that loses its core takes twice as long, so a median would jump

@@ -293,7 +293,8 @@ def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
 @torch.no_grad()
 def generic_features(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
     """Return the features of the generic frames, as the strategy computes them."""
-    parts = [backbone(chunk) for chunk in generic_frames(args.size).split(16)]
+    frames = torch.from_numpy(generic_frames(args.size))
+    parts = [backbone(chunk) for chunk in frames.split(16)]
     found: Floats = torch.cat(parts).numpy()
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from primavista.errors import MissingExtraError
+
 __version__ = "0.1.0"
 
 _WHERE = {
@@ -140,7 +142,12 @@ def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module 'primavista' has no attribute {name!r}")
     module, _, attribute = _WHERE[name].partition(":")
-    value: object = getattr(import_module(f"primavista.{module}"), attribute or name)
+    try:
+        value: object = getattr(import_module(f"primavista.{module}"), attribute or name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(f'{name} needs torch: pip install "primavista[train]"') from error
     globals()[name] = value
     return value
 

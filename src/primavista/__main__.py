@@ -42,6 +42,10 @@ def _command_line() -> None:
                 sys.stdout.flush()
     except PrimavistaError as error:
         _fail("\n".join(printable(line) for line in str(error).split("\n")))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        _fail('this needs torch: pip install "primavista[train]"')
     except OSError as error:
         _fail_to_write(error)
 

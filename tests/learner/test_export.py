@@ -113,10 +113,14 @@ def test_nothing_taught_nothing_written(tmp_path):
 
 WITHOUT_TORCH = """
 import sys
-sys.modules["torch"] = None
 import importlib.util as util
 find = util.find_spec
 util.find_spec = lambda name, package=None: None if name == "torch" else find(name, package)
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoTorch())
 import numpy as np
 import primavista as pv
 learner = pv.Learner.load(sys.argv[1])

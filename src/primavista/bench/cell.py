@@ -33,12 +33,12 @@ from primavista.bench.metrics import AccuracyMatrix, Tally
 from primavista.bench.plan import Cell, check_precision
 from primavista.engine.frames import read_frames
 from primavista.errors import InputError, PrimavistaError
-from primavista.learner.state import strategy_arrays
 from primavista.networks.base import build
 from primavista.storage import learner_file
 from primavista.strategies.base import Strategy
 from primavista.strategies.creation import create
 from primavista.strategies.registry import register_all
+from primavista.strategies.state import strategy_arrays
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.open import stream as open_stream
 

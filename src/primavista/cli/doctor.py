@@ -95,24 +95,23 @@ def _devices() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
-    from primavista.backbones.weights import SOURCES, load_source
+    from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 
-    has_torch = importlib.util.find_spec("torch") is not None
     for name, source in SOURCES.items():
         title = f"weights {name}"
         if name == "mobilenet_v1/timm":
             yield Finding(title, "downloaded from the hub when they are asked for")
             continue
-        if source.backbone != "mobilenet_v1" and not has_torch:
+        if name != SHIPPED and importlib.util.find_spec("torch") is None:
             yield Finding(title, f"[yellow]needs torch[/yellow]: {_install('train')}")
             continue
         try:
-            if has_torch:
+            if name == SHIPPED:
+                tensors = len(load_source(source, name))
+            else:
                 from primavista.networks.weights import load_state
 
                 tensors = len(load_state(source, name))
-            else:
-                tensors = len(load_source(source, name))
         except ImportError:
             yield Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}")
         except PrimavistaError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from primavista.backbones.spec import Spec
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.engine.representation import maps_graph
 from primavista.errors import InputError, file_errors, require_extra
+from primavista.learner.formats import Format
 from primavista.learner.head_strategy import HeadStrategy
 from primavista.learner.learner import Learner
 from primavista.learner.strategy import BACKBONE, Arrays
@@ -31,8 +32,6 @@ from primavista.storage.disk import write_atomically
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import judge, tells_strangers
 
-Format = Literal["onnx", "portable"]
-SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "portable": ".portable.pv"}
 METADATA_FORMAT = 1
 TOLERANCE = 1e-4  # of the largest score
 OUTPUTS = ("z", "scores")

@@ -100,8 +100,8 @@ class ExportedStrategy(TaughtStrategy):
             'pip install "primavista[train]"'
         )
 
-    untaught = learn = learn_features = features = judge_features = _refuse  # type: ignore[assignment]
-    judge_windows = maps = forget = merge = _refuse  # type: ignore[assignment]
+    untaught = learn = learn_features = features = judge_features = _refuse
+    judge_windows = maps = forget = merge = _refuse
 
     def window_reader(self) -> WindowReader:
         """Refuse: a strategy that trains its network cannot locate."""

@@ -13,7 +13,7 @@ from primavista.report.figures import FAINT, SMALL, WIDTHS, Picture, drawing_sty
 from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.titles import shorten_names
-from primavista.streams.names import CATEGORIES as CORE50_CATEGORIES
+from primavista.streams.conventions import CATEGORIES as CORE50_CATEGORIES
 from primavista.streams.rendered.renderer import CATEGORIES as RENDERED_CATEGORIES
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from fastapi import APIRouter, File, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
 from primavista.errors import InputError, MissingExtraError, PrimavistaError
-from primavista.learner.export import SUFFIXES, Format
-from primavista.learner.export import export as write_export
+from primavista.learner.formats import SUFFIXES, Format
 from primavista.learner.learner import Learner
 from primavista.serve.jobs import ChangeJob, JobKind, ReportProgress
 from primavista.serve.journal import JournalEntry
@@ -200,6 +199,8 @@ async def _chunks(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
 
 def _exported(learner: Learner, format: Format) -> bytes:
     with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
+        from primavista.learner.export import export as write_export  # with torch
+
         return write_export(learner, Path(folder) / "model", format).read_bytes()
 
 
