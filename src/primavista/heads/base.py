@@ -1,7 +1,7 @@
 """The contract of a head on frozen features, and of the named arrays that are its state.
 
 A head is written once, for numpy and torch arrays alike, and does not import torch. The strategies
-of `strategies/frozen.py` use it on torch tensors, the distribution for the edge on numpy arrays.
+of `strategies/frozen.py` use it on torch tensors, learners on numpy arrays.
 The latter contains this module under its own package name, so modules that both distributions share
 import each other relatively.
 """

@@ -1,4 +1,4 @@
-"""Caches that are not copied with their owner. The edge uses them, so they do not need torch."""
+"""Caches that are not copied with their owner."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CWR* and CWR+: the consolidation step in numpy or torch, and the place of every other line.
 
-| line | Algorithm 1 (CWR*) | in torch, `cwr_head.py` | on the edge, `frozen_cwr.py` |
+| line | Algorithm 1 (CWR*) | in torch, `cwr_head.py` | on fixed features, `frozen_cwr.py` |
 |---|---|---|---|
 | 2, 3 | cw = 0, past = 0 | `CWRHead` | `ConsolidatedWeights` |
 | 6 | expand the output layer for new classes | `CWRHead.grow`, of `Rows` | `FrozenCWRHead.expand` |

@@ -1,43 +1,18 @@
-"""Export: an ONNX model for any runtime, or the learner's file with its network as a graph inside.
-
-Exporting needs torch, which traces the network.
-"""
+"""Export: a learner for machines without torch."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Literal, get_args
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from primavista.backbones.base import FixedRepresentation
-from primavista.backbones.onnx import GRAPH_ARRAYS, NetworkGraph, OnnxRepresentation, make_session
-from primavista.backbones.spec import Spec
-from primavista.engine.onnx_trace import CannotTraceError, trace
-from primavista.engine.representation import maps_graph
-from primavista.errors import InputError, file_errors, require_extra
-from primavista.learner.formats import Format
-from primavista.learner.head_strategy import HeadStrategy
+from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
-from primavista.learner.strategy import BACKBONE, Arrays
-from primavista.learner.with_torch import TorchRepresentation, equal_strategy
-from primavista.networks.base import Backbone
-from primavista.networks.maps import MapBackbone
+from primavista.learner.making import with_torch
 from primavista.storage import learner_file
 from primavista.storage.disk import write_atomically
-from primavista.strategies.base import Strategy
-from primavista.strategies.open_set import judge, tells_strangers
 
-METADATA_FORMAT = 1
-TOLERANCE = 1e-4  # of the largest score
-OUTPUTS = ("z", "scores")
-PREPROCESSING = (
-    "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
-)
+Format = Literal["onnx", "portable"]
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "portable": ".portable.pv"}
 
 
 def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
@@ -48,10 +23,11 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     Args:
         learner: A learner that knows at least one object.
         path: The file to create or replace.
-        kind: "onnx" writes `onnx_model(learner)`. "portable" writes the learner's own file with its
-            network as a graph inside, so that `Learner.load` needs no torch: strategies on frozen
-            features learn there too, those that train the network only predict. The files of
-            learners with the network of the package are portable anyway.
+        kind: "onnx" writes an ONNX model from frames to features and scores (`onnx_model`).
+            "portable" writes the learner's own file with its network as a graph inside, so that
+            `Learner.load` needs no torch: strategies on frozen features learn there too, those that
+            train the network only predict. The files of learners with the network of the package
+            are portable anyway.
 
     Returns:
         The path of the file.
@@ -59,6 +35,7 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     Raises:
         InputError: If nothing was taught yet, if the network cannot be written as ONNX, or if ONNX
             Runtime gives other numbers than torch.
+        MissingExtraError: If torch or onnx is not installed.
         FileError: If the file cannot be written.
     """
     if kind not in get_args(Format):
@@ -66,163 +43,12 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     if not learner.labels:
         raise InputError("there is nothing to export: teach it an object first")
     target = Path(path)
+    tracing = with_torch("export", "onnx_export")
     if kind == "onnx":
+        model = tracing.onnx_model(learner)
         with file_errors("write", target):
-            write_atomically(target, onnx_model(learner))
+            write_atomically(target, model)
         return target
     arrays, manifest = learner.content()
-    learner_file.write(target, {**arrays, **_graph_arrays(learner, arrays)}, manifest)
+    learner_file.write(target, {**arrays, **tracing.graph_arrays(learner, arrays)}, manifest)
     return target
-
-
-def onnx_model(learner: Learner) -> bytes:
-    """Return an ONNX model from frames to features and scores.
-
-    The input `frames` is uint8, N x size x size x 3, RGB, for any N; normalisation is inside. The
-    output `z` is N x D, `scores` has one column per known name. The metadata key `primavista` is a
-    JSON object: `classes` names the columns, softmax(scores / `temperature`) are the probabilities
-    of `Learner.predict`, and `preprocessing` says how an image becomes a frame.
-
-    Args:
-        learner: A learner that knows at least one object.
-
-    Raises:
-        InputError: If the network cannot be written as ONNX, or if ONNX Runtime gives other numbers
-            than torch.
-    """
-    strategy = equal_strategy(learner.strategy)
-    names = learner.columns
-    probe = _probe_frames(2, learner.size)
-    # what a strategy solves when it is first asked is solved before the graph is traced
-    temperature = judge(strategy, probe).temperature
-    about = {
-        "format": METADATA_FORMAT,
-        "strategy": learner.strategy_name,
-        "classes": [name for name in names if name is not None],
-        "temperature": temperature,
-        "threshold": learner.threshold,
-        "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
-        "preprocessing": _preprocessing(strategy.backbone.spec),
-    }
-    metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
-    columns = [j for j, name in enumerate(names) if name is not None]
-    return _traced(_features_and_scores(strategy, columns), probe, OUTPUTS, metadata)
-
-
-def _traced(
-    function: Callable[[Tensor], tuple[Tensor, ...]],
-    probe: Tensor,
-    outputs: tuple[str, ...],
-    metadata: Mapping[str, str],
-) -> bytes:
-    """Translate a function of frames, and compare it with torch on trial frames."""
-    try:
-        model, expected = trace(function, probe, outputs=outputs, metadata=metadata)
-    except CannotTraceError as error:
-        raise InputError(f"this network cannot be written as ONNX: {error}") from error
-    _compare(make_session(model, 1), probe, outputs, expected)
-    return model
-
-
-def _graph_arrays(learner: Learner, arrays: Arrays) -> Arrays:
-    """Return the arrays of the graph of a learner's network; none if the package has it."""
-    taught = learner.strategy
-    if isinstance(taught, HeadStrategy):
-        if isinstance(taught.network, OnnxRepresentation):
-            return taught.graphs()
-        graph = _network_graph(taught.network, arrays)
-    else:
-        strategy = equal_strategy(taught)
-        columns = list(range(len(learner.columns)))
-        probe = _probe_frames(2, learner.size)
-        model = _traced(_features_and_scores(strategy, columns), probe, OUTPUTS, {})
-        graph = NetworkGraph(*_without_weights(model, arrays), None, (strategy.backbone.dim,), (1,))
-    parts = (graph.model, graph.facts())
-    return {n: np.frombuffer(x, np.uint8) for n, x in zip(GRAPH_ARRAYS, parts, strict=True)}
-
-
-def _network_graph(network: FixedRepresentation, arrays: Arrays) -> NetworkGraph:
-    """Return the graph from frames to the maps that are read, or else to the features."""
-    assert isinstance(network, TorchRepresentation)
-    backbone: Backbone = network.backbone.cpu()
-    try:
-        maps = MapBackbone(backbone)
-        model, reader = maps_graph(maps), maps.reader
-    except (InputError, CannotTraceError):
-        probe = _probe_frames(2, network.spec.size)
-        model, reader = _traced(lambda frames: (backbone(frames),), probe, ("z",), {}), None
-    model, weights = _without_weights(model, arrays)
-    return NetworkGraph(model, weights, reader, network.sizes, network.priors)
-
-
-def _without_weights(model: bytes, arrays: Arrays) -> tuple[bytes, dict[str, str]]:
-    """Return a model without the constants that the file has anyway, so that it holds them once.
-
-    Args:
-        model: The serialised model.
-        arrays: The arrays of the learner's file; those of the network may be float16.
-
-    Returns:
-        The model, and the name of the array in the file of each constant that was left out.
-    """
-    onnx = require_extra("onnx", "onnx")
-    network = {
-        (array.shape, array.astype(np.float32).tobytes()): name.removeprefix(BACKBONE)
-        for name, array in arrays.items()
-        if name.startswith(BACKBONE) and array.dtype in (np.float16, np.float32)
-    }
-    graph, weights = onnx.load_from_string(model), {}
-    for constant in graph.graph.initializer:
-        numbers = onnx.numpy_helper.to_array(constant)
-        name = network.get((numbers.shape, numbers.tobytes()))
-        if numbers.dtype == np.float32 and name is not None:
-            weights[constant.name] = name
-            constant.ClearField("raw_data")
-            constant.data_location = onnx.TensorProto.EXTERNAL
-            constant.external_data.add(key="location", value="weights")
-    return graph.SerializeToString(deterministic=True), weights
-
-
-def _features_and_scores(
-    strategy: Strategy, columns: list[int]
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Return the function to trace, with some columns of the scores."""
-    strategy.backbone.eval()
-    known = len(strategy.classes)
-
-    def function(frames: Tensor) -> tuple[Tensor, Tensor]:
-        z = strategy.backbone(frames)
-        scores = strategy.score_features(z)[:, :known]
-        if len(columns) == known:
-            return z, scores
-        return z, torch.cat([scores[:, j : j + 1] for j in columns], 1)
-
-    return function
-
-
-def _preprocessing(spec: Spec) -> dict[str, object]:
-    return {
-        "size": spec.size,
-        "mean": list(spec.mean),
-        "std": list(spec.std),
-        "how": PREPROCESSING,
-    }
-
-
-def _compare(
-    session: Any, frames: Tensor, outputs: tuple[str, ...], expected: tuple[Tensor, ...]
-) -> None:
-    found = session.run(None, {"frames": frames.numpy()})
-    for name, ours, right in zip(outputs, found, expected, strict=True):
-        largest = max(1.0, float(right.abs().max()))
-        difference = float(np.abs(ours - right.numpy()).max(initial=0)) / largest
-        if not difference <= TOLERANCE:
-            raise InputError(
-                f"ONNX Runtime and torch differ in {name} by {difference:.1e}: nothing was written"
-            )
-
-
-def _probe_frames(count: int, size: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    shape = (count, size, size, 3)
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)

@@ -202,15 +202,16 @@ def _has_driver() -> bool:
     return any(ctypes.util.find_library(name) for name in ("cuda", "nvcuda"))
 
 
-def with_torch(what: str) -> Any:
-    """Import the part of the learner that needs torch, or say what needs it and how to install it.
+def with_torch(what: str, module: str = "with_torch") -> Any:
+    """Import a part of the learner that needs torch, or say what needs it and how to install it.
 
     Args:
         what: What needs torch, for the message.
+        module: The name of the module in `primavista.learner`.
     """
     if not torch_installed():
         raise MissingExtraError(f'{what} needs torch: pip install "primavista[train]"')
-    return import_module("primavista.learner.with_torch")
+    return import_module(f"primavista.learner.{module}")
 
 
 def _what(backbone: Any, weights: object, engine: str, device: object) -> str:

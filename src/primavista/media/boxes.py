@@ -1,6 +1,4 @@
 """Boxes in a picture: overlap, and the choice of the best of many that overlap.
-
-This module needs numpy alone; the edge runtime has a copy of it.
 """
 
 from __future__ import annotations

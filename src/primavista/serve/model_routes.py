@@ -17,7 +17,8 @@ from fastapi import APIRouter, File, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
 from primavista.errors import InputError, MissingExtraError, PrimavistaError
-from primavista.learner.formats import SUFFIXES, Format
+from primavista.learner.export import SUFFIXES, Format
+from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
 from primavista.serve.jobs import ChangeJob, JobKind, ReportProgress
 from primavista.serve.journal import JournalEntry
@@ -87,7 +88,7 @@ async def threshold(service: Service, body: Thresholding) -> Model:
     """Set the familiarity from which on a frame counts as known.
 
     It is kept in the file of the learner, so that `known` means the same for all clients, in
-    Python, in the terminal and on the edge. It cannot be undone, only set again.
+    Python, and in the terminal. It cannot be undone, only set again.
     """
 
     def set_threshold(learner: Learner) -> None:
@@ -133,13 +134,13 @@ async def save(service: Service) -> Response:
 async def export(service: Service, format: Format = "onnx") -> Response:
     """Download the learner for machines without torch.
 
-    The format is an ONNX model for any runtime, or a file with which `primavista-edge` continues
-    to learn. The request is refused with 409 if nothing was taught yet.
+    The format is an ONNX model for any runtime, or the learner's file with its network inside. The
+    request is refused with 409 if nothing was taught yet.
     """
     try:
         data = await service.in_thread(_exported, service.learner, format)
     except MissingExtraError as error:
-        reason = "this machine cannot export: run pip install 'primavista[onnx]' on it"
+        reason = "this machine cannot export: run pip install 'primavista[train,onnx]' on it"
         raise RefusedError(422, reason) from error
     except InputError as error:
         raise RefusedError(409, str(error)) from error
@@ -199,8 +200,6 @@ async def _chunks(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
 
 def _exported(learner: Learner, format: Format) -> bytes:
     with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
-        from primavista.learner.export import export as write_export  # with torch
-
         return write_export(learner, Path(folder) / "model", format).read_bytes()
 
 

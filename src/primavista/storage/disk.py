@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# relative: the distribution for the edge has this module too, under its own name
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 
 POLL_SECONDS = 0.05

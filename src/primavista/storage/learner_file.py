@@ -18,19 +18,11 @@ from typing import Any
 
 import numpy as np
 
-# relative: the distribution for the edge has this module too, under its own name
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 from primavista.storage.disk import write_atomically
 
 # The one metadata key: the header of a file with several would not have equal bytes each time.
 KEY = "primavista"
-GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
-# which arrays of the file are constants of that model: a JSON object, array by constant, as bytes
-GRAPH_WEIGHTS = "onnx/weights"
-# the same for the maps of pictures of any size, by which the edge locates objects
-MAPS = "onnx/maps"
-MAPS_WEIGHTS = "onnx/maps_weights"
-GRAPHS = (GRAPH, GRAPH_WEIGHTS, MAPS, MAPS_WEIGHTS)
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
 # wide types first: the arrays of a file are in this order, so that every one is aligned

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, TypeAlias
 
-# relative: the distribution for the edge has this module too, under its own name
 from primavista.errors import FileError, InputError
 from primavista.storage.settings import OptionValue
 

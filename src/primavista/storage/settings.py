@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from typing import Any, TypeAlias
 
-# relative: the distribution for the edge has this module too, under its own name
 from primavista.errors import InputError
 
 # The value of an option of a strategy or a backbone: what a saved file can hold.
