@@ -10,10 +10,7 @@ from primavista.heads.cwr import HeadKind, WPast
 from primavista.nn.freezing import Freeze
 from primavista.nn.linear import Unseen
 from primavista.nn.renorm import Moments, Norm
-from primavista.strategies.option_types import Range as Range
-from primavista.strategies.option_types import UnknownOptionError as UnknownOptionError
-from primavista.strategies.option_types import check_options as check_options
-from primavista.strategies.option_types import make_options as make_options
+from primavista.strategies.option_types import Range, check_options
 
 Count = Annotated[int, Range(1, 10_000)]
 Rate = Annotated[float, Range(0, 1e3)]
@@ -97,10 +94,7 @@ SWITCHES = (
 
 
 def check_compat(compat: str | None) -> tuple[str, ...]:
-    """Return the switches that `compat` names.
-
-    Args:
-        compat: None, `caffe` for all switches, or some of `SWITCHES` joined by +.
+    """Return the switches that `compat` names: `caffe` for all, or some of them joined by +.
 
     >>> check_compat("keep_momentum+pad_batch")
     ('keep_momentum', 'pad_batch')
