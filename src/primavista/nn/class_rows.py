@@ -143,7 +143,7 @@ class ArrayBuffers(Rows, Generic[G]):
     A deep copy of the module contains a copy of the group that works on the copied buffers.
 
     Args:
-        group: the arrays; they are moved into this module.
+        group: The arrays; they are moved into this module.
 
     >>> from primavista.heads.statistics import SufficientStatistics
     >>> module = ArrayBuffers(SufficientStatistics.empty(2, gram=False))

@@ -22,11 +22,11 @@ class Memory(Rows):
     patterns than `limit`, or with fields of unequal lengths, is rejected when it is loaded.
 
     Args:
-        limit: the largest number of patterns; `store` rejects more.
-        per_class: the names of the fields whose last dimension is the classes, such as logits.
+        limit: The largest number of patterns; `store` rejects more.
+        per_class: The names of the fields whose last dimension is the classes, such as logits.
             Columns beyond the stored ones are 0, and `Strategy.forget` removes the column of the
             class.
-        fields: the fields of a pattern, each declared by an empty tensor with the shape and the
+        fields: The fields of a pattern, each declared by an empty tensor with the shape and the
             type of the field.
 
     >>> memory = Memory(2, frames=torch.zeros(0, 8, 8, 3, dtype=torch.uint8))
@@ -85,8 +85,8 @@ class Memory(Rows):
         """Replace the contents.
 
         Args:
-            labels: the label of each pattern.
-            fields: the other fields, with one entry per pattern, in the same order.
+            labels: The label of each pattern.
+            fields: The other fields, with one entry per pattern, in the same order.
 
         Raises:
             InputError: if there are more than `limit` patterns, or if the fields are not those that

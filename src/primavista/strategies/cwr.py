@@ -26,7 +26,7 @@ class CWROptions(Options):
     """Table 4 (`tab:hyper_core50`), CWR*.
 
     Args:
-        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
+        open_set: Keep the mean of each class, to recognise strangers and to calibrate the scores.
     """
 
     epochs_1: Count = 4
@@ -43,7 +43,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
     in evaluation mode. The steps of the head are in `nn/cwr_head.py`.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
