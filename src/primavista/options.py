@@ -22,12 +22,7 @@ Unseen = Literal["negatives", "reset"]
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a numeric option, as an annotation of its type.
-
-    Args:
-        low: the smallest valid value.
-        high: the largest valid value.
-    """
+    """The range of a numeric option, as an annotation of its type; both ends are valid."""
 
     low: float
     high: float
@@ -36,11 +31,8 @@ class Range:
 def check_options(options: object) -> None:
     """Check every field of an options dataclass by its type: `Literal`, `bool`, or a `Range`.
 
-    Args:
-        options: the instance of a dataclass.
-
-    Raises:
-        InputError: if a value is invalid; the message names the option and its valid values.
+    Each of them may be optional, such as `Annotated[float, Range(0, 1)] | None`. Fields of other
+    types are not checked. An InputError names the first invalid option and its valid values.
     """
     kind: type = type(options)
     for name, hint in _hints(kind).items():
@@ -55,45 +47,47 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _check_option(name: str, value: Any, hint: Any) -> None:
     alternatives = [hint] if get_origin(hint) in (Annotated, Literal) else get_args(hint) or [hint]
-    if value is None and NoneType in alternatives:
+    optional = NoneType in alternatives
+    if value is None and optional:
         return
+    none = ", or None" if optional else ""
     for kind in alternatives:
         if get_origin(kind) is Literal and value not in get_args(kind):
             choices = ", ".join(map(str, get_args(kind)))
-            raise InputError(f"{name}={value!r} is not one of {choices}")
+            raise InputError(f"{name}={value!r} is not one of {choices}{none}")
         if kind is bool and not isinstance(value, bool):
-            raise InputError(f"{name} must be True or False; got {value!r}")
+            raise InputError(f"{name} must be True or False{none}; got {value!r}")
         if get_origin(kind) is Annotated:
             number, limits = get_args(kind)
-            _check_number(name, value, number, limits)
+            if not _is_within(value, number, limits):
+                what = "a whole number" if number is int else "a number"
+                valid = f"{what} from {limits.low:g} to {limits.high:g}{none}"
+                raise InputError(f"{name} must be {valid}; got {value!r}")
 
 
-def _check_number(name: str, value: Any, kind: type, limits: Range) -> None:
+def _is_within(value: Any, kind: type, limits: Range) -> bool:
     numbers = int if kind is int else int | float
-    right = isinstance(value, numbers) and not isinstance(value, bool)
-    if not right or not limits.low <= value <= limits.high:
-        what = "a whole number" if kind is int else "a number"
-        raise InputError(
-            f"{name} must be {what} from {limits.low:g} to {limits.high:g}; got {value!r}"
-        )
+    is_number = isinstance(value, numbers) and not isinstance(value, bool)
+    return is_number and limits.low <= value <= limits.high
 
 
 def make_options(kind: type[Made], options: object, overrides: dict[str, Any]) -> Made:
     """Make the options of a strategy.
 
     Args:
-        kind: the options class of the strategy, a dataclass.
-        options: the starting point, of this or of another class; None for the defaults of `kind`.
-        overrides: options by name, which replace those of the starting point.
+        kind: The options class of the strategy, a dataclass; `check_options` in its `__post_init__`
+            checks the values.
+        options: The starting point, of this or of another class; None for the defaults of `kind`.
+        overrides: Options by name, which replace those of the starting point.
 
     Raises:
         InputError: if there is no such option, or if a value is not valid.
     """
     own: type = kind
     known = set(_hints(own))
-    strange = sorted(set(overrides) - known)
-    if strange:
-        raise UnknownOptionError(strange, sorted(known))
+    unknown = sorted(set(overrides) - known)
+    if unknown:
+        raise UnknownOptionError(unknown, sorted(known))
     given: dict[str, Any] = {}
     if options is not None:
         given = {name: getattr(options, name) for name in known if hasattr(options, name)}

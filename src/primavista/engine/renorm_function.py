@@ -24,10 +24,11 @@ _kept = local()
 
 
 class RenormFunction(torch.autograd.Function):
-    """y = gamma r xhat_bn + gamma d + beta:  batch norm with scale gamma r and shift gamma d + beta
+    """y = gamma (xhat_bn r + d) + beta   (equation 2, where xhat_bn is that of equation 1)
 
-    r and d are constants, so the backward pass is that of batch norm too: dx has the weight
-    gamma r, dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
+    This is batch norm with the scale gamma r and the shift gamma d + beta. r and d are constants,
+    so the backward pass is that of batch norm too: dx has the weight gamma r,
+    dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
     min(max(y, 0), 6), in the memory of y, and dy is 0 where the result is 0 or 6. The moments of
     the minibatch are those of `minibatch_moments`.
     """
@@ -90,36 +91,8 @@ class RenormFunction(torch.autograd.Function):
         return dx, r * dweight + d * dbias, dbias, *[None] * 7
 
 
-def normalised(layer: Any, x: Tensor, *, clip: bool) -> Tensor:
-    """Return the output of a layer of batch renormalisation, by the fastest available method.
-
-    Args:
-        layer: a `BatchRenorm`, in training or evaluation mode.
-        x: N x C, N x C x L or N x C x H x W.
-        clip: True to return min(max(y, 0), 6).
-    """
-    if layer.FUSES and can_fuse(x):
-        settings = (layer.mu, layer.sigma, layer.limits, layer.eps, layer.training, clip)
-        return fused_renorm(x, layer.weight, layer.bias, *settings)
-    y: Tensor
-    if layer.training and x.dtype not in HALF:
-        y = layer.train_forward(x, clip)
-    elif clip:
-        y = F.relu6(layer(x))
-    elif x.dtype in HALF:  # the moments need float32
-        y = layer(x.float()).to(x.dtype)
-    else:
-        y = evaluated(x, layer.weight, layer.bias, *layer.moments())
-    return y
-
-
 def minibatch_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mu_mb, sigma_mb, the variance (on a GPU mu_mb instead) and 1 / sigma_mb.
-
-    Args:
-        x: N x C, N x C x L or N x C x H x W.
-        eps: the number added to the variance.
-    """
+    """Return mu_mb, sigma_mb, the variance (on a GPU mu_mb instead) and 1 / sigma_mb."""
     if x.is_cuda:
         mu_mb, invstd = torch.batch_norm_stats(x, eps)
         return mu_mb, invstd.reciprocal(), mu_mb, invstd
@@ -129,15 +102,7 @@ def minibatch_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 def evaluated(x: Tensor, gamma: Tensor, beta: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
-    """y = gamma (x - mu) / sigma + beta,  computed by one product and one sum per value.
-
-    Args:
-        x: N x C, N x C x L or N x C x H x W.
-        gamma: the scale of each channel.
-        beta: the shift of each channel.
-        mu: the mean of each channel.
-        sigma: the standard deviation of each channel.
-    """
+    """y = gamma (x - mu) / sigma + beta,  computed by one product and one sum per value."""
     gain = gamma / sigma
     shape = [1, -1] + [1] * (x.ndim - 2)
     return x * gain.reshape(shape) + (beta - mu * gain).reshape(shape)
@@ -147,9 +112,6 @@ def limit_values(limits: Tensor) -> Sequence[Any]:
     """Return r_max, d_max and decay; on a CPU as numbers, which are faster than tensors.
 
     On a GPU they stay tensors, because a captured step reads them again each time.
-
-    Args:
-        limits: the buffer of a `BatchRenorm`.
     """
     return limits.unbind() if limits.is_cuda else limits.tolist()
 
@@ -160,9 +122,6 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     On a CPU the sums are computed as in batch norm, in float64 and over parts of the minibatch that
     fit into the cache. They round to the same numbers as `torch.var_mean`, which takes 5 to 10
     times as long and alone made batch renormalisation 1.5 times as slow as batch norm.
-
-    Args:
-        x: N x C, N x C x L or N x C x H x W.
 
     >>> [values.tolist() for values in mean_and_variance(torch.tensor([[1.0], [3.0]]))]
     [[2.0], [1.0]]
@@ -177,7 +136,7 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
         means, variances = (torch.stack(values) for values in zip(*sums, strict=True))
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
-    # halfway between two numbers both are right; version 0.1 has the one of `torch.var_mean`
+    # halfway between two numbers both are right; take the one of `torch.var_mean`
     above_half = (mean.view(torch.int64) + (NEARLY - 2**28)) & ROUNDED
     again = x.dtype == torch.float32 and int(above_half.min()) <= 2 * NEARLY
     if again and len(mean) < MANY_CHANNELS:

@@ -1,5 +1,4 @@
-"""Boxes in a picture: overlap, and the choice of the best of many that overlap.
-"""
+"""Boxes in a picture: overlap, and the choice of the best of many that overlap."""
 
 from __future__ import annotations
 

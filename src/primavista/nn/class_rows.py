@@ -57,13 +57,9 @@ class Rows(AnySize):
     def add_rows(
         self, name: str, tensor: Tensor, *, parameter: bool = False, persistent: bool = True
     ) -> None:
-        """Register a tensor that has one row per class.
+        """Register a tensor that has one row per class, as a parameter or a buffer.
 
-        Args:
-            name: the name of the attribute.
-            tensor: the initial value.
-            parameter: True to register a parameter, False to register a buffer.
-            persistent: True to make it part of the state.
+        If `persistent`, it is part of the state.
         """
         self._row_names.append(name)
         if persistent:
@@ -147,7 +143,7 @@ class ArrayBuffers(Rows, Generic[G]):
     A deep copy of the module contains a copy of the group that works on the copied buffers.
 
     Args:
-        group: the arrays; they are moved into this module.
+        group: The arrays; they are moved into this module.
 
     >>> from primavista.heads.statistics import SufficientStatistics
     >>> module = ArrayBuffers(SufficientStatistics.empty(2, gram=False))
@@ -168,20 +164,12 @@ class ArrayBuffers(Rows, Generic[G]):
         group.arrays = self._buffers
 
     def grow(self, rows: int) -> None:
-        """Append rows of 0 until there are `rows`.
-
-        Args:
-            rows: the number of rows needed.
-        """
+        """Append rows of 0 until there are `rows`."""
         self.group.expand(rows)
 
     @torch.no_grad()
     def drop(self, row: int) -> None:
-        """Remove one class from the group.
-
-        Args:
-            row: the row of the class.
-        """
+        """Remove one class from the group."""
         self.group.drop(row)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -193,12 +181,7 @@ class ArrayBuffers(Rows, Generic[G]):
 
 
 def grow_all(module: nn.Module, rows: int) -> None:
-    """Append rows to all tensors in a module tree that have one row per class.
-
-    Args:
-        module: the module tree.
-        rows: the least number of rows afterwards.
-    """
+    """Append rows to all tensors in a module tree with one row per class, until all have `rows`."""
     for part in module.modules():
         if isinstance(part, Rows):
             part.grow(rows)
@@ -207,11 +190,7 @@ def grow_all(module: nn.Module, rows: int) -> None:
 def drop_all(module: nn.Module, row: int, label: int | None = None) -> None:
     """Remove one class from everything in a module tree that has one row per class.
 
-    Args:
-        module: the module tree.
-        row: the row of the class.
-        label: the label of the class, whose patterns are removed from every `Memory`; None to keep
-            them.
+    With its label, its patterns are removed from every `Memory` too.
     """
     for part in module.modules():
         if isinstance(part, Rows):
@@ -223,9 +202,5 @@ def drop_all(module: nn.Module, row: int, label: int | None = None) -> None:
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Return the size of all patterns of earlier batches in a module tree; 0 if there are none.
-
-    Args:
-        module: usually a strategy.
-    """
+    """Return the size of all patterns of earlier batches in a module tree; 0 if there are none."""
     return sum(part.stored_bytes for part in module.modules() if isinstance(part, Rows))

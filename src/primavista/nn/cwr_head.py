@@ -18,8 +18,8 @@ class CWRHead(Rows):
     All rows of tw are trained, those of absent classes as negatives. Those of B_i are consolidated.
 
     Args:
-        dim: the number of features; `capacity` is the number of rows.
-        consolidation: the algorithm, `cwr*` or `cwr+`.
+        dim: The number of features; `capacity` is the number of rows.
+        consolidation: The algorithm, `cwr*` or `cwr+`.
         wpast: `sqrt`, or `ratio`, which omits the square root.
     """
 

@@ -21,7 +21,7 @@ def set_freezing(backbone: nn.Module, freeze: Freeze) -> list[str]:
     """Fix the weights of some convolutions and unfix all others; norms are not changed.
 
     Args:
-        backbone: any network.
+        backbone: Any network.
         freeze: `depthwise` fixes the 14 convolutions of MobileNet v1 that are not pointwise (13
             depthwise and the first), `pointwise` the other 13, `all` both, `none` neither. In a
             vision transformer, `depthwise` fixes the embedding of the patches.

@@ -184,7 +184,7 @@ class SynapticIntelligence(Importance):
             theta = self.select({weight.name: weight.tensor for weight in weights})
             self._kept["theta"] = theta  # SGD updates these in place
             self._kept.put("theta_start", theta)
-            self._kept.put("path_sum", [torch.zeros_like(t) for t in theta])
+            torch._foreach_zero_(self._kept.put("path_sum", theta))
         return super().guard(weights)
 
     @torch.no_grad()

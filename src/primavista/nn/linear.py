@@ -17,9 +17,9 @@ class LinearHead(Rows):
     never seen take part in training as negatives.
 
     Args:
-        dim: the number of features; `capacity` is the number of rows.
-        unseen: with `reset`, the rows of classes never seen are set to 0 after each batch.
-        generator: draws the initial weights by MSRA (He et al. 2015); None for weights of 0.
+        dim: The number of features; `capacity` is the number of rows.
+        unseen: With `reset`, the rows of classes never seen are set to 0 after each batch.
+        generator: Draws the initial weights by MSRA (He et al. 2015); None for weights of 0.
     """
 
     weight: Tensor

@@ -22,11 +22,11 @@ class Memory(Rows):
     patterns than `limit`, or with fields of unequal lengths, is rejected when it is loaded.
 
     Args:
-        limit: the largest number of patterns; `store` rejects more.
-        per_class: the names of the fields whose last dimension is the classes, such as logits.
+        limit: The largest number of patterns; `store` rejects more.
+        per_class: The names of the fields whose last dimension is the classes, such as logits.
             Columns beyond the stored ones are 0, and `Strategy.forget` removes the column of the
             class.
-        fields: the fields of a pattern, each declared by an empty tensor with the shape and the
+        fields: The fields of a pattern, each declared by an empty tensor with the shape and the
             type of the field.
 
     >>> memory = Memory(2, frames=torch.zeros(0, 8, 8, 3, dtype=torch.uint8))
@@ -85,8 +85,8 @@ class Memory(Rows):
         """Replace the contents.
 
         Args:
-            labels: the label of each pattern.
-            fields: the other fields, with one entry per pattern, in the same order.
+            labels: The label of each pattern.
+            fields: The other fields, with one entry per pattern, in the same order.
 
         Raises:
             InputError: if there are more than `limit` patterns, or if the fields are not those that
@@ -101,26 +101,17 @@ class Memory(Rows):
             )
         for name, tensor in fields.items():
             self._check_field(name, tensor, len(labels))
-        own = {name: getattr(self, name) for name in fields}
         for name, tensor in {**fields, "labels": labels}.items():
-            like = own.get(name, self.labels)
+            like = getattr(self, name)
             self._set(name, tensor.detach().to(like.device, like.dtype).contiguous())
 
     def columns(self, classes: Tensor) -> Tensor:
-        """Return the column in the scores of the class of each pattern, on the CPU.
-
-        Args:
-            classes: the known classes, in column order.
-        """
+        """Return the column in the scores of the class of each pattern, on the CPU."""
         column = {label: j for j, label in enumerate(classes.tolist())}
         return torch.tensor([column[label] for label in self.labels.tolist()], dtype=torch.int64)
 
     def forget(self, label: int) -> None:
-        """Remove the patterns of one class; `Strategy.forget` calls this.
-
-        Args:
-            label: the label of the class.
-        """
+        """Remove the patterns of one class; `Strategy.forget` calls this."""
         wanted = self.labels != label
         self.store(self.labels[wanted], **{n: t[wanted] for n, t in self.fields.items()})
 
@@ -128,27 +119,16 @@ class Memory(Rows):
         self.forget(label)
 
     def drop(self, row: int) -> None:
-        """Remove the column of one class from the fields that have one column per class.
-
-        Args:
-            row: the column of the class in the scores.
-        """
+        """Remove the column of one class from the fields that have one column per class."""
         for name in self._per_class:
             tensor = getattr(self, name)
             self._set(name, torch.cat([tensor[..., :row], tensor[..., row + 1 :]], -1))
 
     def check_labels(self, classes: Tensor) -> None:
-        """Reject patterns of classes that are not known, such as those of an altered file.
-
-        Args:
-            classes: the known classes.
-
-        Raises:
-            InputError: if a stored label is not among them.
-        """
-        strange = sorted(set(self.labels.tolist()) - set(classes.tolist()))
-        if strange:
-            raise InputError(f"the memory holds patterns of class {strange[0]}, which is not known")
+        """Reject patterns of classes that are not known, such as those of an altered file."""
+        unknown = sorted(set(self.labels.tolist()) - set(classes.tolist()))
+        if unknown:
+            raise InputError(f"the memory holds patterns of class {unknown[0]}, which is not known")
 
     def _check_field(self, name: str, tensor: Tensor, count: int) -> None:
         declared = getattr(self, name)
@@ -162,15 +142,15 @@ class Memory(Rows):
             )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = {name: state_dict.get(prefix + name) for name in (*self._fields, "labels")}
-        found = {name: tensor for name, tensor in saved.items() if isinstance(tensor, Tensor)}
-        if len(found) == len(saved):  # otherwise torch reports what is missing
-            self._check_saved(prefix.rstrip("."), found)
+        names = (*self._fields, "labels")
+        saved: dict[str, Any] = {name: state_dict.get(prefix + name) for name in names}
+        if all(isinstance(tensor, Tensor) for tensor in saved.values()):  # torch reports the others
+            self._check_saved(prefix.rstrip("."), saved)
             for name in self._per_class:
-                self._set(name, getattr(self, name).new_zeros(found[name].shape))
+                self._set(name, getattr(self, name).new_zeros(saved[name].shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _check_saved(self, where: str, saved: dict[str, Tensor]) -> None:
+    def _check_saved(self, where: str, saved: dict[str, Any]) -> None:
         count = len(saved["labels"]) if saved["labels"].ndim == 1 else -1
         if not 0 <= count <= self.limit:
             raise InputError(f"{where} holds {count} patterns, and its limit is {self.limit}")
@@ -181,9 +161,5 @@ class Memory(Rows):
 
 
 def memories(module: nn.Module) -> Iterator[Memory]:
-    """Return every memory in a module tree.
-
-    Args:
-        module: usually a strategy.
-    """
+    """Return every memory in a module tree, usually a strategy."""
     return (part for part in module.modules() if isinstance(part, Memory))

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.engine import renorm_function
+from primavista.engine.renorm_function import (
+    HALF,
+    RenormFunction,
+    can_fuse,
+    evaluated,
+    fused_renorm,
+    limit_values,
+    minibatch_moments,
+)
 from primavista.errors import InputError
 from primavista.options import Moments
 
@@ -19,8 +28,8 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 class BatchRenorm(nn.Module):
     """y = gamma xhat + beta,  xhat = (x - mu_mb) / sigma_mb * r + d   (equation 2)
 
-    r = clip(sigma_mb / sigma, 1 / r_max, r_max) and d = clip((mu_mb - mu) / sigma, -d_max, d_max),
-    both without gradient and from the moments before this step. Then
+    r = sigma_mb / sigma and d = (mu_mb - mu) / sigma (equation 3) are clipped to [1 / r_max, r_max]
+    and [-d_max, d_max], are constants for the gradient, and use the moments before this step. Then
     mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation, with
     eps under the root (equation 1 has it outside). In evaluation xhat = (x - mu) / sigma.
 
@@ -55,31 +64,40 @@ class BatchRenorm(nn.Module):
         """Return the moments mu and sigma; those of the release differ (`strategies/caffe.py`)."""
         return self.mu, self.sigma
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise each channel of x: N x C, N x C x L or N x C x H x W."""
-        return renorm_function.normalised(self, x, clip=False)
+    def forward(self, x: Tensor, clip: bool = False) -> Tensor:
+        """Normalise each channel of x, N x C, N x C x L or N x C x H x W; `clip` as in `relu6`."""
+        if self.FUSES and can_fuse(x):
+            settings = (self.mu, self.sigma, self.limits, self.eps, self.training, clip)
+            return fused_renorm(x, self.weight, self.bias, *settings)
+        if x.dtype in HALF:  # the moments need float32
+            y = self.forward(x.float()).to(x.dtype)
+        elif self.training:
+            return self._normalised_in_training(x, clip)
+        else:
+            y = evaluated(x, self.weight, self.bias, *self.moments())
+        return F.relu6(y) if clip else y
 
     def relu6(self, x: Tensor) -> Tensor:
         """Return min(max(y, 0), 6), in one pass if possible."""
-        return renorm_function.normalised(self, x, clip=True)
+        return self.forward(x, clip=True)
 
-    def train_forward(self, x: Tensor, clip: bool) -> Tensor:
+    def _normalised_in_training(self, x: Tensor, clip: bool) -> Tensor:
         """Compute y from the moments of the minibatch x, and update mu and sigma with them."""
-        (mu, sigma), (r_max, d_max, _) = self.moments(), renorm_function.limit_values(self.limits)
+        (mu, sigma), (r_max, d_max, _) = self.moments(), limit_values(self.limits)
         with torch.no_grad():
-            mu_mb, sigma_mb, var_mb, invstd = renorm_function.minibatch_moments(x, self.eps)
-            r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
+            mu_mb, sigma_mb, var_mb, invstd = minibatch_moments(x, self.eps)
+            r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)  # equation 3
             d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
             self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         # equation 2: y = gamma ((x - mu_mb) / sigma_mb * r + d) + beta
-        y: Tensor = renorm_function.RenormFunction.apply(  # type: ignore[no-untyped-call]
+        y: Tensor = RenormFunction.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, r, d, mu_mb, var_mb, invstd, self.eps, clip
         )
         return y
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
-        _, _, decay = renorm_function.limit_values(self.limits)
+        _, _, decay = limit_values(self.limits)
         self.mu.lerp_(mu_mb, 1 - decay)
         self.sigma.lerp_(sigma_mb, 1 - decay)
 
@@ -160,14 +178,8 @@ def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm)
     """Replace every batch norm of a module tree; scale, shift, moments and eps stay the same.
 
     The tree is changed in place; if `module` itself is a batch norm, its replacement is returned. A
-    layer that occurs in several places stays one layer.
-
-    Args:
-        module: any module.
-        kind: the class of the new layers.
-
-    Raises:
-        InputError: if a batch norm does more than normalise, or has no channels yet.
+    layer that occurs in several places stays one layer. An InputError is raised if a batch norm
+    does more than normalise, or has no channels yet.
 
     >>> replace_batch_norm(nn.Sequential(nn.Sequential(nn.BatchNorm2d(4))))[0][0]
     BatchRenorm(4, eps=1e-05)

@@ -20,12 +20,12 @@ class AR1Options(Options):
     """Table 4 (`tab:hyper_core50`), AR1. From batch 2 on, the CWR layer has its own learning rate.
 
     Args:
-        w_1: the weight of batch 1 in the importance Omega.
-        w_i: the weight of each later batch in Omega.
+        w_1: The weight of batch 1 in the importance Omega.
+        w_i: The weight of each later batch in Omega.
         max_f: max_F, the upper limit of F.
         guard: `modulate` (AR1*), `penalty` (AR1) or `none` (AR1*free: nothing is guarded).
         lam: lambda of the penalty. The paper gives no value for AR1; this is the value of EWC.
-        path: the path integral of Synaptic Intelligence, `gradient` or `displacement`.
+        path: The path integral of Synaptic Intelligence, `gradient` or `displacement`.
     """
 
     epochs_1: Count = 4
@@ -51,7 +51,7 @@ class AR1(GradientStrategy):
     no Synaptic Intelligence (AR1*free of Pellegrini et al. 2020).
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `TrainableStrategy`.
     """
 

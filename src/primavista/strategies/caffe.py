@@ -274,8 +274,8 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
     """Return the class of a strategy with some of the differences of the release.
 
     Args:
-        kind: the class of a strategy of the paper.
-        switches: names of `SWITCH_CLASSES`.
+        kind: The class of a strategy of the paper.
+        switches: Names of `SWITCH_CLASSES`.
     """
     if any(issubclass(kind, SWITCH_CLASSES[switch]) for switch in switches):
         return kind

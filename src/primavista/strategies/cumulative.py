@@ -22,7 +22,7 @@ from primavista.nn.sgd import SGD
 from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.options import Options, Rate
+from primavista.strategies.options import Batches, Options, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]
 
@@ -36,19 +36,19 @@ class CumulativeOptions(Options):
     options for epochs have no effect.
 
     Args:
-        every: the number of batches after which it is retrained; None to retrain only when
+        every: The number of batches after which it is retrained; None to retrain only when
             `retrain()` is called.
-        rise: the number of steps in which the learning rate rises.
-        window: the number of steps over which the training loss is averaged to see if it is flat.
-        fall: the number of steps in which the learning rate falls to 0.
-        most: the number of steps after which the learning rate falls even if the loss is not flat.
+        rise: The number of steps in which the learning rate rises.
+        window: The number of steps over which the training loss is averaged to see if it is flat.
+        fall: The number of steps in which the learning rate falls to 0.
+        most: The number of steps after which the learning rate falls even if the loss is not flat.
     """
 
     lr_1: Rate = 0.02
     lr: Rate = 0.02
     norm: Norm = "bn"
     freeze: Freeze = "none"
-    every: Annotated[int, Range(1, 2**31)] | None = 1
+    every: Batches | None = 1
     rise: Steps = 100
     window: Steps = 500
     fall: Steps = 1000
@@ -158,7 +158,7 @@ class Cumulative(FromScratch):
     The strategy is not rehearsal-free, and its time and memory grow with the stream.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

@@ -26,7 +26,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
     in evaluation mode. The steps of the head are in `nn/cwr_head.py`.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

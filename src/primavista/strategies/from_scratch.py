@@ -23,7 +23,7 @@ class FromScratch(GradientStrategy):
     then calls `retrain` before it tests.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

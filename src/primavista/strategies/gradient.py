@@ -42,7 +42,7 @@ class GradientStrategy(TrainableStrategy):
         From batch `freeze_from` on, the convolutions named by `freeze` are fixed (sections 2.3, 4).
 
         Args:
-            i: the number of the batch.
+            i: The number of the batch.
             representation: False to fix the whole representation and train only the head.
         """
         o = self.options
@@ -118,11 +118,11 @@ class GradientStrategy(TrainableStrategy):
         After the last one, the representation is back in evaluation mode.
 
         Args:
-            B: a batch of frames; or of features, if only the head trains.
-            sgd: takes the steps, and measures their losses.
-            targets: soft targets, N x rows, or anything else with one entry per pattern; by default
+            B: A batch of frames; or of features, if only the head trains.
+            sgd: Takes the steps, and measures their losses.
+            targets: Soft targets, N x rows, or anything else with one entry per pattern; by default
                 y are the columns of the classes.
-            order: returns the indices of the minibatches of an epoch; by default `shuffled`.
+            order: Returns the indices of the minibatches of an epoch; by default `shuffled`.
         """
         t, done, limits, epochs = 0, 0, None, self.epochs_of(B.i)
         trains = self._trains_representation(B)

@@ -10,6 +10,8 @@ from primavista.heads.cwr import HeadKind, WPast
 from primavista.options import Freeze, Moments, Norm, Range, Unseen, check_options
 
 Count = Annotated[int, Range(1, 10_000)]
+Patterns = Annotated[int, Range(1, 2**20)]
+Batches = Annotated[int, Range(1, 2**31)]
 Rate = Annotated[float, Range(0, 1e3)]
 Share = Annotated[float, Range(0, 1)]
 Lambda = Annotated[float, Range(0, 1e30)]
@@ -22,27 +24,27 @@ class Options:
     """The options of every gradient strategy. `_1` marks those of batch B_1.
 
     Args:
-        epochs_1: the number of epochs of batch 1.
-        lr_1: the learning rate of batch 1.
-        epochs: the number of epochs from batch 2 on.
-        lr: the learning rate from batch 2 on.
-        lr_head: the learning rate of the head from batch 2 on, if it differs from `lr`.
-        minibatch: the largest number of patterns in a minibatch.
-        momentum: the momentum of stochastic gradient descent.
-        weight_decay: the decay of weights that are not norm scales or biases.
+        epochs_1: The number of epochs of batch 1.
+        lr_1: The learning rate of batch 1.
+        epochs: The number of epochs from batch 2 on.
+        lr: The learning rate from batch 2 on.
+        lr_head: The learning rate of the head from batch 2 on, if it differs from `lr`.
+        minibatch: The largest number of patterns in a minibatch.
+        momentum: The momentum of stochastic gradient descent.
+        weight_decay: The decay of weights that are not norm scales or biases.
         norm: `brn` (batch renormalisation) or `bn` (batch norm).
         r_max: r_max of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
         d_max: d_max of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
-        moments_decay: the weight of the past in the moments mu and sigma, from batch 2 on.
-        startup: the number of iterations of pure batch norm in batch 1; None for two epochs.
+        moments_decay: The weight of the past in the moments mu and sigma, from batch 2 on.
+        startup: The number of iterations of pure batch norm in batch 1; None for two epochs.
         moments: `batch_1` computes mu and sigma from batch 1; `pretrained` continues those of the
             pretrained network. Batch norm always does the latter.
-        freeze: the convolutions that are fixed (section 2.3).
-        freeze_from: the batch from which on they are fixed.
+        freeze: The convolutions that are fixed (section 2.3).
+        freeze_from: The batch from which on they are fixed.
         head: `linear`, `cwr+` or `cwr*`.
         wpast: `sqrt` as in the paper, or `ratio`, which omits the square root.
-        capacity: the initial number of outputs; it doubles when all are used.
-        unseen: the treatment of classes never seen in a linear head. `negatives` draws all weights
+        capacity: The initial number of outputs; it doubles when all are used.
+        unseen: The treatment of classes never seen in a linear head. `negatives` draws all weights
             by MSRA and trains them from the start (a maximal head); `reset` starts them at 0 and
             sets them back to 0 after each batch.
         first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
@@ -54,7 +56,7 @@ class Options:
     epochs: Count = 2
     lr: Rate = 3.5e-5
     lr_head: Rate | None = None
-    minibatch: Annotated[int, Range(1, 2**20)] = 128
+    minibatch: Patterns = 128
     momentum: Share = 0.9
     weight_decay: Rate = 5e-4
     norm: Norm = "brn"
@@ -64,7 +66,7 @@ class Options:
     startup: Annotated[int, Range(0, 2**31)] | None = None
     moments: Moments = "batch_1"
     freeze: Freeze = "depthwise"
-    freeze_from: Annotated[int, Range(1, 2**31)] = 2
+    freeze_from: Batches = 2
     head: HeadKind = "linear"
     wpast: WPast = "sqrt"
     capacity: Annotated[int, Range(1, 2**16)] = 50
@@ -126,10 +128,7 @@ SWITCHES = (
 
 
 def check_compat(compat: str | None) -> tuple[str, ...]:
-    """Return the switches that `compat` names.
-
-    Args:
-        compat: None, `caffe` for all switches, or some of `SWITCHES` joined by +.
+    """Return the switches that `compat` names: `caffe` for all, or some of them joined by +.
 
     >>> check_compat("keep_momentum+pad_batch")
     ('keep_momentum', 'pad_batch')

@@ -24,10 +24,10 @@ class TrainableStrategy(Strategy):
     """A representation Theta, with batch norm replaced by batch renormalisation, and a head.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
-        seed: the seed of the order of the patterns and of the first weights of a linear head.
-        options: the options; by default those of the class.
-        overrides: options by name.
+        backbone: The network. The strategy works on a copy of it.
+        seed: The seed of the order of the patterns and of the first weights of a linear head.
+        options: The options; by default those of the class.
+        overrides: Options by name.
     """
 
     OPTIONS: ClassVar[type[Options]] = Options

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +18,8 @@ from torch import Tensor
 
 from primavista.engine.frames import split_indices
 from primavista.nn.memory import Memory
-from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.options import Count, Lambda
+from primavista.strategies.options import Count, Lambda, Patterns
 from primavista.strategies.rehearsal.er import EROptions, ExperienceReplay
 
 
@@ -34,14 +32,14 @@ class DERppOptions(EROptions):
     tasks; here there are hundreds of batches, so the number of epochs is 4, as for AR1*.
 
     Args:
-        alpha: the weight of the stored outputs.
-        beta: the weight of the stored labels.
+        alpha: The weight of the stored outputs.
+        beta: The weight of the stored labels.
     """
 
     epochs_1: Count = 4
     epochs: Count = 4
-    minibatch: Annotated[int, Range(1, 2**20)] = 32
-    replayed: Annotated[int, Range(1, 2**20)] = 32
+    minibatch: Patterns = 32
+    replayed: Patterns = 32
     alpha: Lambda = 0.2
     beta: Lambda = 0.5
 
@@ -56,7 +54,7 @@ class DERpp(ExperienceReplay):
     to the memory once, and z is its output in the last epoch.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

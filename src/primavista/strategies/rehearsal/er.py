@@ -17,15 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from primavista.nn.minibatches import generator, shuffled_minibatches
-from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.options import Count, Rate, Share
+from primavista.strategies.options import Count, Patterns, Rate, Share
 from primavista.strategies.rehearsal.frame_rehearsal import FrameRehearsal, RehearsalOptions
 
 
@@ -39,15 +37,15 @@ class EROptions(RehearsalOptions):
     keep frames.
 
     Args:
-        replayed: the number of patterns of M in a minibatch, in addition to `minibatch` new ones.
+        replayed: The number of patterns of M in a minibatch, in addition to `minibatch` new ones.
     """
 
     epochs_1: Count = 1
     lr_1: Rate = 0.03
     epochs: Count = 1
     lr: Rate = 0.03
-    minibatch: Annotated[int, Range(1, 2**20)] = 10
-    replayed: Annotated[int, Range(1, 2**20)] = 10
+    minibatch: Patterns = 10
+    replayed: Patterns = 10
     momentum: Share = 0.0
     weight_decay: Rate = 0.0
 
@@ -87,7 +85,7 @@ class ExperienceReplay(FrameRehearsal):
     `forget` it fills up again before it replaces anything.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,12 +15,10 @@ from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import Memory
-from primavista.options import Freeze, Norm, Range
+from primavista.options import Freeze, Norm
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options, Share
-
-Patterns = Annotated[int, Range(1, 2**20)]
+from primavista.strategies.options import Options, Patterns, Share
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class RehearsalOptions(Options):
     """The network settings of all four rehearsal papers: batch norm, and no fixed weights.
 
     Args:
-        memory: the number of frames in the memory.
+        memory: The number of frames in the memory.
     """
 
     norm: Norm = "bn"
@@ -54,7 +52,7 @@ class FrameRehearsal(GradientStrategy):
     and joins a batch and the memory into one batch; a subclass chooses the frames to keep.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

@@ -23,7 +23,7 @@ from primavista.nn.minibatches import generator
 from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.options import Count, Rate, Share
+from primavista.strategies.options import Batches, Count, Patterns, Rate, Share
 from primavista.strategies.rehearsal.frame_rehearsal import FrameRehearsal, RehearsalOptions
 
 
@@ -38,18 +38,18 @@ class GDumbOptions(RehearsalOptions):
     like Cumulative. All training counts as batch 1, so `epochs` and `lr` have no effect.
 
     Args:
-        every: the number of batches after which it is retrained; None to retrain only when
+        every: The number of batches after which it is retrained; None to retrain only when
             `retrain()` is called.
-        lr_min: the lowest learning rate of `warm_restarts`; `lr_1` is the highest.
-        cutmix: the probability of CutMix in a minibatch.
-        clip: the largest norm of the gradient.
+        lr_min: The lowest learning rate of `warm_restarts`; `lr_1` is the highest.
+        cutmix: The probability of CutMix in a minibatch.
+        clip: The largest norm of the gradient.
     """
 
     epochs_1: Count = 256
     lr_1: Rate = 0.05
-    minibatch: Annotated[int, Range(1, 2**20)] = 16
+    minibatch: Patterns = 16
     weight_decay: Rate = 1e-6
-    every: Annotated[int, Range(1, 2**31)] | None = 1
+    every: Batches | None = 1
     lr_min: Rate = 0.0005
     cutmix: Share = 0.5
     clip: Annotated[float, Range(1e-6, 1e30)] = 10.0
@@ -111,7 +111,7 @@ class GDumb(FrameRehearsal, FromScratch):
     without it.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

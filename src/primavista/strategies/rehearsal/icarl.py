@@ -88,7 +88,7 @@ class ICaRL(FrameRehearsal):
     not in the batch, the targets are the outputs of the previous network (Algorithm 3).
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ from primavista.networks.base import Backbone
 from primavista.nn.minibatches import composed_minibatches, generator
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import Weight
-from primavista.options import Range
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.options import Patterns
 from primavista.strategies.rehearsal.latents import INPUT, Cut, LatentMemory
 
 
@@ -46,16 +46,16 @@ class LatentReplayOptions(AR1Options):
 
     Args:
         memory: RM_size, the number of patterns in the memory RM; that paper has 1,500 on CORe50.
-        cut: the layer whose activations RM stores. It is given as the number of blocks below the
+        cut: The layer whose activations RM stores. It is given as the number of blocks below the
             cut, as the name of the last layer below it (`conv5_4/dw` in MobileNet v1), or as
             `input`, which stores frames; None for two thirds of the blocks. See `nn.latents.Cut`.
-        new_patterns: the number of patterns of B_i in a minibatch of `minibatch` patterns; the
+        new_patterns: The number of patterns of B_i in a minibatch of `minibatch` patterns; the
             others come from RM, and an epoch is a pass over B_i. None to shuffle B_i u RM.
     """
 
-    memory: Annotated[int, Range(1, 2**20)] = 1500
+    memory: Patterns = 1500
     cut: int | str | None = None
-    new_patterns: Annotated[int, Range(1, 2**20)] | None = None
+    new_patterns: Patterns | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class LatentReplay(AR1):
     below it: RM holds frames, and the whole network is trained (native rehearsal).
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
+        backbone: The network. The strategy works on a copy of it.
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 

@@ -23,8 +23,8 @@ class Cut:
     are the frames.
 
     Args:
-        body: the network; its units are its `blocks`, or its children if it has no `blocks`.
-        at: the number of units below the cut; the name in MobileNet v1 of the last layer below it,
+        body: The network; its units are its `blocks`, or its children if it has no `blocks`.
+        at: The number of units below the cut; the name in MobileNet v1 of the last layer below it,
             such as `conv5_4/dw`; or `input`. None stands for two thirds of the units, and so does
             the name of a layer if the network is not MobileNet v1.
     """
