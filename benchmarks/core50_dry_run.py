@@ -41,7 +41,7 @@ from primavista.bench.executors.local import Inline
 from primavista.bench.folder import CellContents, read_cell, read_lines, write_json
 from primavista.bench.plan import Group, Plan, load_plan
 from primavista.bench.run import Suite
-from primavista.cli.data import progress_bar
+from primavista.cli.progress import progress_bar
 from primavista.networks.base import NETWORKS
 from primavista.networks.mobilenet_v1 import MobileNetV1
 from primavista.report import write_report

@@ -323,7 +323,7 @@ def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, flo
 
 def annotate(seed: int, arguments: argparse.Namespace) -> None:
     """Write a sheet of ten test pictures with the found boxes and, in white, the true ones."""
-    from primavista.cli.locate import draw_boxes
+    from primavista.cli.annotate import draw_boxes
 
     learner = teach(seed, arguments.strategy, arguments.engine)
     names = {str(k): name for k, name in zip(range(1, 21, 2), OBJECT_NAMES, strict=True)}

@@ -10,7 +10,7 @@ import pytest
 
 from primavista import Advice, FileError, InputError, Learner
 from primavista.engine.representation import Representation
-from primavista.learner import fleet
+from primavista.learner import distributed
 from primavista.learner.coach import (
     TESTS,
     Answer,
@@ -314,14 +314,21 @@ def test_a_merge_adds_the_counts_of_both(tmp_path):
     assert numbers(on(ours, "mug")) == (1, 10, 7, {"cup": 3})
 
 
-def test_shards_are_not_tests():
+def test_parts_that_are_learned_apart_are_not_tests():
     learner = tiny()
     lessons = [
         Lesson(name, (colour, seed))
         for seed, (name, colour) in enumerate([("mug", RED), ("cup", BLUE)] * 3)
     ]
-    outcomes = fleet.teach(learner, lessons, shards=1, opener=lambda s, size: clip(*s))
+
+    def learn(learner, lesson, *, refuse, coach):
+        report = learner.learn(clip(*lesson.source), lesson.label, refuse=refuse, coach=coach)
+        return distributed.LessonOutcome("learned", report.id)
+
+    empty = distributed.EmptyLearner(learner.to_bytes(), learner.engine)
+    data, outcomes = distributed.learn_part(empty, lessons, (), learn)
     assert [one.status for one in outcomes] == ["learned"] * 6
+    learner.merge(empty.load(data))
     assert [one.kind for one in learner.advice()] == ["once more", "once more"]
 
 

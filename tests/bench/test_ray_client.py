@@ -37,14 +37,14 @@ protocols = ["nicv2"]
 
 LOST = """
 from primavista.errors import InputError
-from primavista.learner.fleet import ray_cluster
+from primavista.learner.distributed import ray_cluster
 try:
     with ray_cluster("ray://127.0.0.1:1"):
         pass
 except InputError as error:
     print(str(error)[:35])
-with ray_cluster() as machines:
-    print(machines.get(machines.call(1, lambda x: x + 1, 2)[0]))
+with ray_cluster() as ray:
+    print(ray.get(ray.remote(lambda x: x + 1).remote(2)))
 """
 
 # seconds that Ray's client waits for an answer, three times

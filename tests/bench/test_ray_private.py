@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 OWNER = """
 import json, os, subprocess, sys
-from primavista.learner.fleet import ray_cluster
+from primavista.learner.distributed import ray_cluster
 import psutil
-with ray_cluster() as machines:
-    answer = machines.get(machines.call(1, lambda x: x + 1, 2)[0])
+with ray_cluster() as ray:
+    answer = ray.get(ray.remote(lambda x: x + 1).remote(2))
     me = psutil.Process()
     listening = [
         connection.laddr.ip
@@ -29,7 +29,7 @@ with ray_cluster() as machines:
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
-    port = machines.ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
     stranger = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", sys.argv[1], f"127.0.0.1:{port}"],
         # from this machine, and on its loopback interface, or it would not get as far as the token

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from primavista.storage import learner_file
 from primavista.streams.rendered.renderer import Scene, render
 
 from ..streams import media
@@ -35,3 +36,11 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), np.uint8)
     media.make_video(root / "strange.mp4", 8, (64, 64), 8, frame=lambda i: noise[i])
     return root
+
+
+def renamed(path: Path, name: str) -> Path:
+    """Give the first object of a file a name that `learn` and `rename` refuse."""
+    arrays, manifest = learner_file.read(path)
+    manifest["classes"][0]["name"] = name
+    learner_file.write(path, arrays, manifest)
+    return path

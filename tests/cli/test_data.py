@@ -65,7 +65,7 @@ def test_drawn_packed_verified_and_looked_at(tmp_path: Path) -> None:
 
 def test_written_pictures_are_read_back_by_the_core50_loader(tmp_path: Path) -> None:
     done("render", tmp_path / "drawn", *SIZES)
-    data = open_data(str(tmp_path / "drawn"), 16, official="full")
+    data = open_data(str(tmp_path / "drawn"), 16, test="full")
     truth = materialise(SMALL)
     assert isinstance(data, core50.CORe50)
     assert [(s.label, s.number) for s in data.train] == [(s.label, s.number) for s in truth.train]

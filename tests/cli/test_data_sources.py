@@ -292,11 +292,11 @@ def test_long_videos_are_thinned_aloud(tmp_path: Path) -> None:
     assert len(open_data(str(tmp_path / "d"), max_frames=10, cache=tmp_path / "c").frames) == 10
     (tmp_path / "own" / "mug").mkdir(parents=True)
     shutil.copy(tmp_path / "d" / "s1" / "o1.mp4", tmp_path / "own" / "mug" / "a.mp4")
-    for _ in range(2):  # decoded, then from the cache
+    for number in range(2):  # decoded, then from the cache
         output = done(
-            "sheet",
+            "pack",
             tmp_path / "own",
-            tmp_path / "s.png",
+            tmp_path / f"{number}.store",
             "--max-frames",
             10,
             "--cache",
@@ -305,10 +305,10 @@ def test_long_videos_are_thinned_aloud(tmp_path: Path) -> None:
             16,
         )
         assert "mug/a kept 10 of 40 frames (1 in 4): max_frames is 10" in output
-    sheet = [
-        "sheet",
+    thinned = [
+        "pack",
         tmp_path / "own",
-        tmp_path / "s.png",
+        tmp_path / "fps.store",
         "--fps",
         5,
         "--cache",
@@ -316,7 +316,7 @@ def test_long_videos_are_thinned_aloud(tmp_path: Path) -> None:
         "--size",
         16,
     ]
-    assert "kept" not in done(*sheet)
+    assert "kept" not in done(*thinned)
     assert (
         len(open_data(str(tmp_path / "own"), 16, fps=5, cache=tmp_path / "c").frames) == 10
     )  # of two seconds

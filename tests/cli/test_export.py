@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,8 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.app import app
 from primavista.engine.representation import onnx_installed
+
+from .conftest import renamed
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 
@@ -26,48 +27,38 @@ def refusal(*arguments: object) -> str:
     return str(result.exception)
 
 
-def saved(path: Path, label: str = "mug", **options: object) -> Path:
-    learner = pv.Learner("dslda", weights="random", width=0.25, size=32, device="cpu", **options)
+def saved(path: Path, label: str = "mug") -> Path:
+    learner = pv.Learner("dslda", weights="random", width=0.25, size=32, device="cpu")
     learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
-    learner._history = (
-        replace(learner._state, names={0: label}),
-        None,
-    )  # some only earlier versions took
     learner.save(path)
-    return path
+    return renamed(path, label)
 
 
-@pytest.mark.parametrize("kind", ["onnx", "edge"])
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_the_learner_itself_is_never_overwritten(
-    tmp_path: Path, kind: str, force: tuple[str, ...]
-) -> None:
+def test_the_learner_itself_is_never_overwritten(tmp_path: Path, force: tuple[str, ...]) -> None:
     model = saved(tmp_path / "kitchen.pv")
     (tmp_path / "link.pv").symlink_to(model)
     (tmp_path / "hard.pv").hardlink_to(model)
     before = model.read_bytes()
     for name in ("kitchen.pv", "link.pv", "hard.pv", f"../{tmp_path.name}/kitchen.pv"):
-        told = refusal("export", model, "--format", kind, "-o", tmp_path / name, *force)
+        told = refusal("export", model, "-o", tmp_path / name, *force)
         assert "is the learner itself: give another name" in told
     assert model.read_bytes() == before
     assert (tmp_path / "link.pv").is_symlink()
 
 
-@pytest.mark.parametrize("kind", ["onnx", "edge"])
-def test_what_is_there_stays_unless_force_is_said(tmp_path: Path, kind: str) -> None:
+def test_what_is_there_stays_unless_force_is_said(tmp_path: Path) -> None:
     model = saved(tmp_path / "kitchen.pv")
-    assert call("export", model, "--format", kind).exit_code == 0
-    target = tmp_path / {"onnx": "kitchen.onnx", "edge": "kitchen.edge.pv"}[kind]
+    assert call("export", model).exit_code == 0
+    target = tmp_path / "kitchen.onnx"
     target.write_bytes(b"what the device has learned meanwhile")
-    told = refusal("export", model, "--format", kind)
+    told = refusal("export", model)
     assert f"{target} exists: give another name with -o, or --force" in told
     assert target.read_bytes() == b"what the device has learned meanwhile"
-    assert call("export", model, "--format", kind, "--force").exit_code == 0
+    assert call("export", model, "--force").exit_code == 0
     assert target.stat().st_size > 1000
     (tmp_path / "folder").mkdir()
-    assert "is a folder" in refusal(
-        "export", model, "--format", kind, "-o", tmp_path / "folder", "--force"
-    )
+    assert "is a folder" in refusal("export", model, "-o", tmp_path / "folder", "--force")
 
 
 @pytest.mark.parametrize("model", [".", "", "/"])
@@ -82,12 +73,3 @@ def test_names_cannot_talk_to_the_terminal(tmp_path: Path) -> None:
     assert "mug\ufffd]0;gone\ufffd" in result.output
     assert "\x1b" not in result.output
     assert "\x07" not in result.output
-
-
-@pytest.mark.parametrize("engine", ["torch", "onnx"])
-def test_the_file_for_the_edge_goes_on_with_the_engine_of_the_learner(
-    tmp_path: Path, engine: str
-) -> None:
-    model = saved(tmp_path / "kitchen.pv", engine=engine)
-    assert call("export", model, "--format", "edge").exit_code == 0
-    assert pv.Learner.load(tmp_path / "kitchen.edge.pv").engine == engine

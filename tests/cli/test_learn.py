@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.cli.learn import LessonOptions, find_lessons, teach_lesson
+from primavista.cli.learn import find_lessons, learn_shown
 from primavista.media import camera
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, FileLock, file_lock
@@ -32,6 +31,7 @@ from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 
 from ..streams import media
+from .conftest import renamed
 
 SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dslda.pv"
@@ -183,9 +183,8 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     """
     learner = pv.Learner("cwr*", weights="random", width=0.125, size=32, device="cpu", epochs=3)
     said: list[tuple[Any, ...]] = []
-    reading = LessonOptions(max_frames=600, fps=None, seconds=5, skip_bad=False, again=False)
     (lesson,) = find_lessons([str(videos / "toys/plug/1.mp4")], "plug")
-    teach_lesson(learner, lesson, reading, lambda *stage: said.append(stage))
+    learn_shown(learner, lesson, lambda *stage: said.append(stage), seconds=5)
     opened = [stage[1:] for stage in said if stage[0].startswith("reading")]
     assert opened == [(), *((k, 16) for k in range(1, 17))]
     # frozen features are computed once, here all at once; then comes what needs all of them
@@ -491,12 +490,7 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     refused = call("learn", model, tmp_path / "toys", *SMALL)
     assert "a name must be a text" in str(refused.exception)
     text = str(refused.exception) + done("learn", model, place, "--label", "mug", *SMALL)
-    learner = pv.Learner.load(model)
-    learner._history = (
-        replace(learner._state, names={0: evil}),
-        None,
-    )  # as earlier versions took them
-    learner.save(model)
+    renamed(model, evil)
     text += (
         done("inspect", model)
         + done("predict", model, place)
@@ -537,7 +531,7 @@ def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(
     _, error = process.communicate(timeout=60)
     assert process.returncode == (130 if how == signal.SIGINT else -how), error
     if how == signal.SIGINT:
-        assert "the same command goes on with the rest" in error
+        assert "the same command resumes" in error
     kept = len(files.read(tmp_path / "kitchen.pv")[1]["lessons"])
     assert 1 <= kept < 9
     again = subprocess.run(

@@ -22,7 +22,8 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.annotate import draw
 from primavista.cli.app import app
-from primavista.cli.predict import PredictionReporter
+from primavista.cli.frames import SampledFrame
+from primavista.cli.recognise import Sighting, SightingPrinter, tally, winner
 from primavista.learner.prediction import Prediction
 from primavista.media import camera
 from primavista.storage import learner_file as files
@@ -177,14 +178,18 @@ def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
     assert "holds no" in str(call("predict", model, tmp_path / "empty", "--csv", target).exception)
 
 
-def test_an_object_called_unknown_of_an_old_file_keeps_its_votes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    reporter = PredictionReporter(3, False, 7)
-    reporter._print_vote("unknown", Counter({"unknown": 6}), 0)
-    assert "unknown: 6 of 6 frames" in capsys.readouterr().out
-    reporter._print_vote("cup", Counter({"cup": 3, "unknown": 2}), 1)
-    assert "cup: 3 of 6 frames (unknown 2, unknown 1)" in capsys.readouterr().out
+def test_images_vote_and_the_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*seen: tuple[str, bool]) -> str:
+        printer = SightingPrinter(threshold=0.9, top=3, width=7, quiet=True)
+        for label, known in seen:
+            one = Prediction(label, 0.5, known)
+            printer.report(Sighting(SampledFrame("a.png", None, np.zeros((1, 1, 3))), one, one))
+        printer.close(skipped=0)
+        return capsys.readouterr().out
+
+    assert printed(*6 * [("cup", False)]) == "unknown: 6 of 6 frames\n"
+    seen = [("mug", True), ("cup", True), ("mug", False), ("cup", True), ("cup", True)]
+    assert printed(*seen) == "cup: 3 of 5 frames (mug 1, unknown 1)\n"
 
 
 def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: Path) -> None:
@@ -205,12 +210,13 @@ def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: 
 
 
 def test_the_vote() -> None:
-    def winner(known: list[str], unknown: int) -> str | None:
-        return PredictionReporter(3, False, 5, votes=Counter(known), unknown=unknown).winner()
+    def voted(known: list[str], unknown: int) -> str | None:
+        seen = [Prediction(label, 0.9, True) for label in known]
+        return winner(tally(seen + unknown * [Prediction("mug", 0.5, False)]))
 
-    assert winner(["mug", "mug", "cup"], 2) == "mug"
-    assert winner(["mug", "cup"], 2) is None
-    assert winner([], 0) is None
+    assert voted(["mug", "mug", "cup"], 2) == "mug"
+    assert voted(["mug", "cup"], 2) is None
+    assert voted([], 0) is None
 
 
 def test_a_camera_until_ctrl_c_or_for_so_many_seconds(
@@ -269,6 +275,24 @@ def test_an_annotated_video_has_the_rate_and_the_orientation_of_its_source(
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_picture_is_annotated_whole_and_predicted_as_ever(
+    model: Path, videos: Path, tmp_path: Path
+) -> None:
+    frame = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()[2]
+    wide = np.pad(frame, ((0, 0), (16, 16), (0, 0)))
+    Image.fromarray(wide).save(tmp_path / "in.png")
+    (plain, _) = lines("predict", model, tmp_path / "in.png")
+    (row, _) = lines("predict", model, tmp_path / "in.png", "--annotate", tmp_path / "out.png")
+    assert row == plain
+    assert row["label"] == "plug"
+    drawn = np.asarray(Image.open(tmp_path / "out.png"))
+    assert drawn.shape == (64, 96, 3)
+    assert (drawn[:40, :15] == 0).all()  # beside the centre square nothing is drawn
+    assert (drawn[-1, :40] == (0x3D, 0xDC, 0x97)).all() == (
+        row["known"] and row["confidence"] > 0.5
+    )
+
+
 def test_frames_that_come_at_odd_times_stay_there(model: Path, tmp_path: Path) -> None:
     times = [0, 40, 120, 160, 400, 440]  # milliseconds
     with av.open(str(tmp_path / "in.mkv"), "w") as container:
@@ -307,7 +331,7 @@ def test_the_input_is_never_overwritten(model: Path, videos: Path, tmp_path: Pat
     assert "ends in .mp4, .mkv, .mov" in str(
         call("predict", model, clip, "--annotate", tmp_path / "out.txt").exception
     )
-    assert "is for one video file" in str(
+    assert "is for one picture or one video file" in str(
         call("predict", model, tmp_path, "--annotate", tmp_path / "out.mp4").exception
     )
     assert clip.read_bytes() == before
@@ -394,23 +418,6 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
         "the last change can be taken back",
     ):
         assert part in text
-
-
-def test_inspect_names_the_graph_of_a_file_for_the_edge(model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    done("export", model, "--format", "edge", "-o", tmp_path / "kitchen.edge.pv")
-    plain, edge = (
-        json.loads(done("inspect", path, "--json"))
-        for path in (model, tmp_path / "kitchen.edge.pv")
-    )
-    graph = edge["tensor_bytes"].pop("graph")
-    assert edge["tensor_bytes"] == plain["tensor_bytes"]
-    arrays = files.read(tmp_path / "kitchen.edge.pv")[0]
-    assert graph == sum(arrays[name].nbytes for name in files.GRAPHS) > 1000
-    assert "no graph" in done("inspect", model)
-    assert "holds a graph: primavista-edge reads it" in done(
-        "inspect", tmp_path / "kitchen.edge.pv"
-    )
 
 
 def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:

@@ -11,8 +11,8 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from primavista import Learner
+from primavista.cli.annotate import draw_boxes
 from primavista.cli.app import app
-from primavista.cli.locate import draw_boxes
 from primavista.learner.locating import Located
 from primavista.media.boxes import Box
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks, and a real MQTT broker, for the tests."""
+"""A real MQTT broker, and a client that hears everything, for the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +27,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-class Receiver:
-    """An HTTP server that keeps what is posted; it answers with the statuses in `answers` first."""
-
-    def __init__(self, port: int = 0) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.requests: list[dict[str, str]] = []  # the headers
-        self.answers: list[int] = []
-        self.wait = 0.0
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.requests.append({"path": self.path, **dict(self.headers)})
-                time.sleep(receiver.wait)
-                status = receiver.answers.pop(0) if receiver.answers else 204
-                if status == 204:
-                    receiver.events.append(json.loads(body))
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/hook"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def __enter__(self) -> Receiver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class Mosquitto:
@@ -139,6 +99,11 @@ class Listener:
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
         assert self._ready.wait(10)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """All events that have come, of all cameras."""
+        return [json.loads(text) for topic, text in self.messages if topic.endswith("/event")]
 
     def _hear(self, client: Any, data: Any, message: Any) -> None:
         self.messages.append((message.topic, message.payload.decode()))

@@ -21,7 +21,7 @@ from primavista.cli.app import app
 from primavista.media.camera import CameraLostError, CameraView, camera_frames
 from primavista.media.video import open_frames
 
-from ..events.event_servers import Receiver, until
+from ..events.event_servers import Listener, Mosquitto, until
 from .camera_servers import jpeg
 from .v4l2_camera import DAMAGED, PULLED, V4l2Camera, emulate_v4l2, yuyv
 
@@ -152,29 +152,31 @@ def test_a_lesson_and_a_lesson_in_which_the_plug_is_pulled(cameras: Path, model:
 
 
 @pytest.mark.slow
-def test_watching_goes_on_when_the_plug_is_put_in_again(cameras: Path, model: Path) -> None:
+def test_watching_goes_on_when_the_plug_is_put_in_again(
+    cameras: Path, model: Path, tmp_path: Path
+) -> None:
     camera = V4l2Camera(cameras)
     camera.show(lambda i: plain(10), 1)
-    with Receiver() as receiver:
+    with Mosquitto(tmp_path) as broker, Listener(broker.port) as home:
 
         def director() -> None:
-            until(lambda: len(receiver.events) == 2)
+            until(lambda: len(home.events) == 2)
             camera.be("gone")
-            until(lambda: len(receiver.events) == 3)
+            until(lambda: len(home.events) == 3)
             camera.show(lambda i: plain(245), 1)
             camera.be("on")
-            until(lambda: len(receiver.events) == 5)
+            until(lambda: len(home.events) == 5)
             os.kill(os.getpid(), signal.SIGTERM)  # as systemd does
 
         thread = threading.Thread(target=director)
         thread.start()
         options = ["--hold", 0.2, "--fps", 20, "--seconds", 60, "--json"]
-        result = call("watch", model, "camera:0", *options, "--webhook", receiver.url)
+        result = call("watch", model, "camera:0", *options, "--mqtt", broker.url)
         thread.join(1)
     assert not thread.is_alive()
     assert result.exit_code == 0, (result.output, result.exception)
     told = [json.loads(line) for line in result.stdout.splitlines()]
-    assert receiver.events == told
+    assert home.events == told
     said = [one.get("label", one.get("state")) for one in told]
     assert said == ["online", "coal", "offline", "online", "snow"]
     assert "No such device" in told[2]["reason"]

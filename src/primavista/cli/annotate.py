@@ -1,48 +1,68 @@
-"""A video with its predictions drawn into it: same size, frame rate and orientation, no sound."""
+"""Copies of pictures and videos with answers drawn in: same size, rate and orientation."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from PIL import Image, ImageColor, ImageDraw
+import numpy as np
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from primavista.cli.arguments import printable
 from primavista.cli.csv_file import check_writable
-from primavista.cli.fonts import font_for
-from primavista.cli.sampling import SampledFrame, Sighting, watched
-from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_error, require_extra
+from primavista.cli.frames import SampledFrame, is_video_file
+from primavista.cli.progress import progress_bar
+from primavista.errors import (
+    CHOOSE_FOLDER,
+    FileError,
+    InputError,
+    file_error,
+    file_errors,
+    require_extra,
+)
 from primavista.storage.disk import replacing
 
 if TYPE_CHECKING:
-    from primavista.learner.learner import Learner
+    from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
     from primavista.media.video import BadFiles
-    from primavista.progress import Progress
 
-SUFFIXES = (".mp4", ".mkv", ".mov")
+VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov")
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 TICKS_PER_SECOND = 90_000  # of the time stamps that are written
 KNOWN_COLOUR = "#3DDC97"
 UNKNOWN_COLOUR = "#B0B0B0"
 TEXT_COLOUR = "#FFFFFF"
 BAND_COLOUR = (0, 0, 0, 150)
+# one colour per object, by the order in which the objects were taught; told apart on any picture
+COLOURS = (KNOWN_COLOUR, *("#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50"))
+LAST_CYRILLIC = "\u052f"  # DejaVu Sans has the Latin, Greek and Cyrillic letters up to it
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+Seen = TypeVar("Seen")
 
 
-def check_copy(source: Path, target: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
-    """Refuse a copy that cannot or must not be written, before any work is done.
+class Looker(Protocol[Seen]):
+    """Finds out what frames of a size show (None for whole pictures), and can draw it."""
 
-    Args:
-        source: The picture or the video that is read.
-        target: The copy with `--annotate`.
-        suffixes: How the name of the copy may end.
+    @property
+    def size(self) -> int | None:
+        """The side of the frames; None for whole pictures."""
 
-    Raises:
-        InputError: If the copy has another suffix, or if there is such a file already.
-        FileError: If its folder does not exist or cannot be written to.
-    """
+    def look(self, frames: Sequence[SampledFrame]) -> list[Seen]:
+        """Return what each of some frames shows."""
+
+    def draw(self, picture: Image.Image, seen: Seen, /) -> Image.Image:
+        """Return a copy of a picture with what was seen drawn into it."""
+
+
+def check_copy(source: Path, target: Path) -> None:
+    """Refuse a copy that cannot or must not be written, before any work is done."""
+    if not source.is_file():
+        raise InputError(f"--annotate is for one picture or one video file, not {source}")
+    suffixes = VIDEO_SUFFIXES if is_video_file(str(source)) else PICTURE_SUFFIXES
     if target.suffix.lower() not in suffixes:
         raise InputError(f"--annotate {target}: the name of the copy ends in {', '.join(suffixes)}")
     check_writable(target)
@@ -51,90 +71,96 @@ def check_copy(source: Path, target: Path, suffixes: tuple[str, ...] = SUFFIXES)
         raise InputError(f"{target} {problem}: give another name")
 
 
-def annotate_video(
-    learner: Learner,
-    source: Path,
-    target: Path,
-    fps: float,
-    bad: BadFiles,
-    progress: Progress,
-) -> Iterator[Sighting]:
-    """Write a copy of a video with predictions drawn into it; the whole file or none.
+def annotate(
+    looker: Looker[Seen], source: Path, target: Path, fps: float, bad: BadFiles
+) -> Iterator[Seen]:
+    """Write a copy of a picture or a video with answers drawn into it; the whole file or none.
 
-    Args:
-        learner: The learner.
-        source: The video to read.
-        target: The video to write; its suffix decides the format.
-        fps: How many frames per second are recognised; what the last second shows is drawn, and
-            the frames between show the same.
-        bad: Decides what happens with frames that cannot be decoded.
-        progress: Called after each frame with the number of frames done and in all.
-
-    Yields:
-        Each frame that was recognised, with its predictions.
-
-    Raises:
-        FileError: If the video cannot be read or written.
-        MissingExtraError: If PyAV is not installed.
+    `fps` frames per second of a video are looked at; the frames between show the same answer.
+    Every answer is yielded.
     """
-    from primavista.media.decode import FrameTimer, timed_frames, turned, video_rate
-    from primavista.media.frames import crop_and_resize
+    if is_video_file(str(source)):
+        yield from _annotate_video(looker, source, target, fps, bad)
+        return
+    from primavista.media.images import centre_square, decode_image
 
-    av = require_extra("av", "video")
+    picture = Image.fromarray(decode_image(source, source, None, whole=True))
+    image = np.array(picture) if looker.size is None else centre_square(picture, looker.size)
+    (seen,) = looker.look([SampledFrame(str(source), None, image)])
+    with file_errors("write", target), replacing(target, keep_suffix=True) as part:
+        looker.draw(picture, seen).save(part)
+    yield seen
+
+
+def _annotate_video(
+    looker: Looker[Seen], source: Path, target: Path, fps: float, bad: BadFiles
+) -> Iterator[Seen]:
+    from primavista.media.decode import FrameTimer, timed_frames, turned, upright, video_rate
+
     rate, total = video_rate(source)
     due = FrameTimer(fps)
-    watch = learner.watch()
-    latest: Prediction | None = None
-    with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
-        writer = VideoWriter(av, container, rate)
+    latest: Seen | None = None
+    with written_video(target, rate) as write, progress_bar("drawing frames") as progress:
         for count, (seconds, frame) in enumerate(timed_frames(source), 1):
             with bad.guard():
                 if isinstance(frame, FileError):
                     raise frame
-                picture = turned(frame)
                 if due(seconds) or latest is None:
-                    image = crop_and_resize(picture, learner.size)
-                    sampled = SampledFrame(str(source), seconds, image)
-                    sighting = watched(watch, sampled, learner.predict(image))
-                    latest = sighting.recent
-                    yield sighting
-                writer.write(draw(picture, latest), seconds)
+                    image = upright(frame, looker.size)
+                    (latest,) = looker.look([SampledFrame(str(source), seconds, image)])
+                    yield latest
+                write(looker.draw(turned(frame), latest), seconds)
             progress(count, max(total, count))
-        writer.finish()
 
 
-@contextlib.contextmanager
-def written_video(source: Path, target: Path) -> Iterator[VideoWriter]:
-    """Open a copy of a video for writing, picture by picture; the whole file or none.
+@contextmanager
+def written_video(target: Path, rate: Fraction) -> Iterator[Callable[[Image.Image, float], None]]:
+    """Open a video for writing, whole or not at all; yield a function that appends a picture.
 
-    Args:
-        source: The video, whose frame rate the copy has.
-        target: The video to write; its suffix decides the format.
-
-    Yields:
-        The writer, which is finished at the end.
+    The first picture decides the size of the video. Errors name the file that was asked for.
     """
-    from primavista.media.decode import video_rate
-
     av = require_extra("av", "video")
-    with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
-        writer = VideoWriter(av, container, video_rate(source)[0])
-        yield writer
-        writer.finish()
+    streams: list[Any] = []
+
+    def write(picture: Image.Image, seconds: float) -> None:
+        if not streams:
+            streams.append(_add_stream(av, container, rate, picture.size))
+        (stream,) = streams
+        cropped = picture.crop((0, 0, stream.width, stream.height))
+        frame = av.VideoFrame.from_image(cropped)
+        frame.pts = round(seconds * TICKS_PER_SECOND)
+        frame.time_base = Fraction(1, TICKS_PER_SECOND)
+        container.mux(stream.encode(frame))
+
+    with replacing(target, keep_suffix=True) as part:
+        try:
+            with av.open(str(part), "w") as container:
+                yield write
+                for stream in streams:
+                    container.mux(stream.encode())  # what the encoder still holds
+        except FileError:
+            raise
+        except (av.FFmpegError, OSError) as error:
+            raise file_error("write", target, error, CHOOSE_FOLDER) from error
+
+
+def _add_stream(av: Any, container: Any, rate: Fraction, size: tuple[int, int]) -> Any:
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    stream = container.add_stream(codec, rate=rate)
+    # yuv420p stores the colours of two by two pixels as one, so both sides must be even
+    stream.width, stream.height = (side - side % 2 for side in size)
+    stream.pix_fmt = "yuv420p"
+    stream.codec_context.time_base = Fraction(1, TICKS_PER_SECOND)
+    if codec == "libx264":
+        stream.options = {"crf": "20"}
+    return stream
 
 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
-    """Draw a prediction into a picture.
+    """Return a copy of a picture with a prediction drawn into it.
 
     A band at the bottom shows the name, the confidence and a bar of it, or "unknown"; a rectangle
     shows the centre square, which is what the network sees.
-
-    Args:
-        picture: The picture, of any size.
-        prediction: What it shows.
-
-    Returns:
-        A new picture of the same size, RGB.
     """
     canvas = picture.convert("RGBA")
     layer = Image.new("RGBA", canvas.size)
@@ -178,61 +204,38 @@ def _draw_band(
     pen.text((width - 2 * bar, middle), share, font=font, fill=TEXT_COLOUR, anchor="rm")
 
 
-class VideoWriter:
-    """The video stream of a container; the first picture decides its size.
+def draw_boxes(picture: Image.Image, found: list[Located], labels: list[str]) -> Image.Image:
+    """Return a copy of a picture with boxes; the order of `labels` decides the colours."""
+    canvas = picture.convert("RGB")
+    pen = ImageDraw.Draw(canvas)
+    side = min(canvas.size)
+    thick, text_size = max(2, side // 140), max(11, side // 24)
+    for one in reversed(found):
+        place = labels.index(one.label) if one.label in labels else 0
+        colour = COLOURS[place % len(COLOURS)]
+        box = one.box
+        pen.rectangle((box.left, box.top, box.right, box.bottom), outline=colour, width=thick)
+        font, text = font_for(f"{printable(one.label)} {100 * one.confidence:.0f} %", text_size)
+        wide, high = font.getlength(text) + 8, text_size + 6
+        left = min(max(box.left, 0), max(canvas.width - wide, 0))
+        top = box.top - high if box.top >= high else box.top
+        pen.rectangle((left, top, left + wide, top + high), fill=colour)
+        pen.text((left + 4, top + high / 2), text, font=font, fill="#101010", anchor="lm")
+    return canvas
 
-    Args:
-        av: PyAV.
-        container: The open file.
-        rate: The frames per second.
+
+def font_for(name: str, size: int) -> tuple[Font, str]:
+    """Return a font, and a name as it is drawn: letters that the font lacks are escaped.
+
+    Pillow's own font has ASCII only; for other names DejaVu Sans is used if it is installed.
+
+    >>> font_for("mug 杯", 12)[1]
+    'mug \\\\u676f'
     """
-
-    def __init__(self, av: Any, container: Any, rate: Fraction) -> None:
-        self._av = av
-        self._container = container
-        self._rate = rate
-        self._stream: Any = None
-
-    def write(self, picture: Image.Image, seconds: float) -> None:
-        """Append a picture that is shown from a certain time.
-
-        Args:
-            picture: The picture; all have the size of the first.
-            seconds: The time.
-        """
-        if self._stream is None:
-            self._stream = self._add_stream(picture.size)
-        stream = self._stream
-        cropped = picture.crop((0, 0, stream.width, stream.height))
-        frame = self._av.VideoFrame.from_image(cropped)
-        frame.pts = round(seconds * TICKS_PER_SECOND)
-        frame.time_base = Fraction(1, TICKS_PER_SECOND)
-        self._container.mux(stream.encode(frame))
-
-    def finish(self) -> None:
-        """Write what the encoder still holds."""
-        if self._stream is not None:
-            self._container.mux(self._stream.encode())
-
-    def _add_stream(self, size: tuple[int, int]) -> Any:
-        codec = "libx264" if "libx264" in self._av.codecs_available else "mpeg4"
-        stream = self._container.add_stream(codec, rate=self._rate)
-        # yuv420p stores the colours of two by two pixels as one, so both sides must be even
-        stream.width, stream.height = (side - side % 2 for side in size)
-        stream.pix_fmt = "yuv420p"
-        stream.codec_context.time_base = Fraction(1, TICKS_PER_SECOND)
-        if codec == "libx264":
-            stream.options = {"crf": "20"}
-        return stream
-
-
-@contextlib.contextmanager
-def _container(av: Any, part: Path, target: Path) -> Iterator[Any]:
-    """Open a video file for writing; errors name the file that was asked for."""
-    try:
-        with av.open(str(part), "w") as container:
-            yield container
-    except FileError:
-        raise
-    except (av.FFmpegError, OSError) as error:
-        raise file_error("write", target, error, CHOOSE_FOLDER) from error
+    font: Font = ImageFont.load_default(size)
+    last = "~"
+    if not name.isascii():
+        with suppress(OSError):
+            font, last = ImageFont.truetype("DejaVuSans.ttf", size), LAST_CYRILLIC
+    letters = [x if x <= last else x.encode("ascii", "backslashreplace").decode() for x in name]
+    return font, "".join(letters)

@@ -13,7 +13,11 @@ from primavista.media.addresses import shows_password
 from primavista.references import is_reference
 
 if TYPE_CHECKING:
+    from primavista.learner.learner import Learner
     from primavista.media.images import Region
+
+MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+NEW = "New files only: "
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
@@ -35,7 +39,32 @@ RegionText = Annotated[
         help="Part of the picture to look at: left, top, right, bottom as shares from 0 to 1.",
     ),
 ]
-MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+Strategy = Annotated[
+    str | None,
+    typer.Option(help=NEW + "prima (default), 'cwr*', ..., or your own: package.module:Class."),
+]
+ImageSize = Annotated[
+    int | None,
+    typer.Option(
+        help=NEW + "side of the images in pixels (default: 192).", min=MIN_SIZE, max=MAX_SIZE
+    ),
+]
+MaxFrames = Annotated[
+    int, typer.Option(help="Frames that are used of each video, evenly spread.", min=1)
+]
+VideoFps = Annotated[
+    float | None,
+    typer.Option("--fps", help="Frames per second to take of videos (default: all).", min=0.001),
+]
+WatchedSeconds = Annotated[
+    float | None,
+    typer.Option("--seconds", help="How long to watch a camera (default: until Ctrl-C).", min=0.1),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="Leave out and count what cannot be decoded."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def options(
@@ -58,29 +87,25 @@ def options(
     register_named(*(register or ()))
 
 
+def load_learner(model: Path, device: str, threshold: float | None) -> Learner:
+    """Load a learner, with another threshold for this command unless that is None."""
+    from primavista.learner.learner import Learner
+
+    learner = Learner.load(model.expanduser(), device=device)
+    if threshold is not None:
+        learner.threshold = threshold
+    return learner
+
+
 def chosen_region(text: str | None) -> Region | None:
-    """Read the option `--region`.
-
-    Args:
-        text: Its text, or None if it was not given.
-
-    Raises:
-        InputError: If it is not a part of the picture.
-    """
+    """Read the option `--region`; None if it was not given."""
     from primavista.media.images import read_region
 
     return None if text is None else read_region(text)
 
 
 def register_named(*names: str | None) -> None:
-    """Register the references among names that the user wrote on the command line.
-
-    Args:
-        names: Names of strategies or backbones, or references `package.module:Name`.
-
-    Raises:
-        InputError: If a reference cannot be imported.
-    """
+    """Register the references `package.module:Name` among names on the command line."""
     references = [name for name in names if name is not None and is_reference(name)]
     if not references:
         return
@@ -91,11 +116,7 @@ def register_named(*names: str | None) -> None:
 
 
 def warn_of_password(text: str) -> None:
-    """Warn if an address on the command line has a password, which other users can see there.
-
-    Args:
-        text: What was typed: the address of a camera, a webhook or a broker.
-    """
+    """Warn if an address on the command line has a password, which other users can see there."""
     if shows_password(text):
         typer.echo(
             "warning: other users of this machine can read the password in the list of processes. "
@@ -106,12 +127,6 @@ def warn_of_password(text: str) -> None:
 
 def printable(text: str) -> str:
     """Replace the characters of a name or a path that a terminal could take as a command.
-
-    Args:
-        text: A text that anybody may have written.
-
-    Returns:
-        The text with the replacement character for everything that cannot be printed.
 
     >>> printable("mug\\x1b[2J\\n")
     'mug\ufffd[2J\ufffd'

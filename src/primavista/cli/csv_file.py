@@ -18,14 +18,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table as CSV, in UTF-8, whole or not at all.
 
-    Args:
-        path: The file.
-        columns: The names of the columns, the first line.
-        rows: The cells. None is an empty cell, truth values are `true` and `false`, and numbers
-            have at most four decimals.
-
-    Raises:
-        FileError: If the file cannot be written.
+    None is an empty cell, truth values are `true` and `false`, numbers have at most four decimals.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -39,9 +32,6 @@ def safe_cell(value: object) -> str:
     """Return the text of a cell. An apostrophe goes before a text that would be a formula.
 
     The names of objects and files come from others; a spreadsheet would run `=HYPERLINK(...)`.
-
-    Args:
-        value: A text, a number, a truth value or None.
 
     >>> safe_cell("mug"), safe_cell("=1+1"), safe_cell(-0.25), safe_cell(True), safe_cell(None)
     ('mug', "'=1+1", '-0.25', 'true', '')
@@ -59,14 +49,7 @@ def safe_cell(value: object) -> str:
 
 
 def check_writable(path: Path | None) -> None:
-    """Refuse a file in a folder that cannot be written to, before any work is done.
-
-    Args:
-        path: The file to write; None for none.
-
-    Raises:
-        FileError: If its folder does not exist or cannot be written to, or if it is a folder.
-    """
+    """Refuse a file in a folder that cannot be written to, before any work is done."""
     if path is None:
         return
     folder = path.expanduser().absolute().parent

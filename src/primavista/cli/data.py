@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.table import Table
 
+from primavista.cli.arguments import Device, SkipBad, VideoFps
+from primavista.cli.progress import progress_bar, resumable, stages
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
-    from primavista.progress import Progress as ReportsProgress
     from primavista.streams.dataset import DataSet
 
 app = typer.Typer(
@@ -41,53 +32,36 @@ SourceArgument = Annotated[
     str,
     typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`."),
 ]
-SizeOption = Annotated[
+NewFolder = Annotated[
+    Path, typer.Argument(help="The folder to write; it is created if it does not exist.")
+]
+Size = Annotated[
     int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)
 ]
-MaxFramesOption = Annotated[
-    int | None, typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1)
-]
-FpsOption = Annotated[
-    float | None,
-    typer.Option(help="Frames per second to take of each video (default: all).", min=0.001),
-]
-LabelsOption = Annotated[
+Labels = Annotated[
     Literal["object", "category"] | None,
     typer.Option(
         help="Objects (default) or categories: 50 or 10 of CORe50, 100 or 20 of CIFAR-100."
     ),
 ]
-SessionsOption = Annotated[
+Sessions = Annotated[
     int | None,
     typer.Option(
         help="CIFAR-100, Tiny ImageNet: sessions that each class is divided into (default: 1).",
         min=1,
     ),
 ]
-FactorOption = Annotated[
+Factors = Annotated[
     list[str] | None,
     typer.Option(
         "--factor", help="OpenLORIS-Object: a factor, such as illumination (default: all); repeat."
     ),
 ]
-CacheOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder for decoded videos (default: ~/.cache/primavista/videos)."),
-]
-SkipBadOption = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad", help="Leave out and count files that cannot be decoded, instead of stopping."
-    ),
-]
-console = Console(stderr=True, highlight=False)
 
 
 @app.command()
 def render(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder to write; it is created if it does not exist.")
-    ],
+    folder: NewFolder,
     format: Annotated[
         Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")
     ] = "png",
@@ -97,7 +71,7 @@ def render(
     frames: Annotated[int, typer.Option(help="Frames per video (CORe50 has 300).", min=1)] = 60,
     size: Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=2048)] = 128,
     seed: Annotated[int, typer.Option(help="Another seed draws other objects and places.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
 
@@ -117,9 +91,7 @@ def render(
 
 @app.command()
 def core50(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder to download to; it is created if it does not exist.")
-    ],
+    folder: NewFolder,
     sha256: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE=HASH", help="The hash that a file must have; repeatable."),
@@ -135,24 +107,18 @@ def core50(
 
     Example: `primavista data core50 ~/data/core50 --insecure-http`
     """
-    from primavista.streams.core50.download import download
+    from primavista.streams.core50.download import FILES, download
 
     hashes = {name: value for name, _, value in (text.partition("=") for text in sha256 or ())}
     if not all(re.fullmatch("[0-9a-fA-F]{64}", value) for value in hashes.values()):
         raise InputError("--sha256 takes FILE=HASH, with a hash of 64 hexadecimal digits")
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
-        tasks = {}
+    with resumable(), stages() as (_, show):
 
         def progress(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total)
-            bars.update(tasks[name], completed=done, total=total)
+            if name in FILES:
+                show(f"{name} (MB)", done // 10**6, total and total // 10**6)
+            else:
+                show(name, done, total)
 
         download(folder.expanduser(), progress, sha256=hashes, insecure=insecure)
     typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
@@ -162,7 +128,7 @@ def core50(
 def pack(
     source: SourceArgument,
     store: Annotated[Path, typer.Argument(help="Folder of the store to create.")],
-    size: SizeOption = None,
+    size: Size = None,
     test: Annotated[
         list[str] | None,
         typer.Option(help="Name of a test session (class/session folders); repeatable."),
@@ -176,13 +142,19 @@ def pack(
             "--full-test", help="CORe50: all test frames instead of the official 1 in 20."
         ),
     ] = False,
-    labels: LabelsOption = None,
-    sessions: SessionsOption = None,
-    factors: FactorOption = None,
-    skip_bad: SkipBadOption = False,
-    max_frames: MaxFramesOption = None,
-    fps: FpsOption = None,
-    cache: CacheOption = None,
+    labels: Labels = None,
+    sessions: Sessions = None,
+    factors: Factors = None,
+    skip_bad: SkipBad = False,
+    max_frames: Annotated[
+        int | None,
+        typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1),
+    ] = None,
+    fps: VideoFps = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder for decoded videos (default: ~/.cache/primavista/videos)."),
+    ] = None,
 ) -> None:
     """Decode a data set once into a packed store: one memory-mapped file that streams start from.
 
@@ -193,20 +165,15 @@ def pack(
     """
     from primavista.streams import store as stores
 
+    options: dict[str, Any] = {
+        "labels": labels,
+        "sessions": sessions,
+        "factors": factors,
+        "skip_bad": skip_bad,
+    }
+    options |= {"max_frames": max_frames, "fps": fps, "cache": cache, "test_sessions": test}
     with resumable():
-        data = open_data(
-            source,
-            size,
-            test=test,
-            official="full" if full_test else None,
-            labels=labels,
-            sessions=sessions,
-            factors=factors,
-            skip_bad=skip_bad,
-            max_frames=max_frames,
-            fps=fps,
-            cache=cache,
-        )
+        data = open_data(source, size, test="full" if full_test else None, **options)
         with progress_bar("packing frames") as progress:
             packed = stores.pack(data, store, workers, progress)
     typer.echo(f"{describe_dataset(packed)} in {store}")
@@ -241,12 +208,9 @@ def sheet(
     thumb: Annotated[
         int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)
     ] = 64,
-    size: SizeOption = None,
-    labels: LabelsOption = None,
-    skip_bad: SkipBadOption = False,
-    max_frames: MaxFramesOption = None,
-    fps: FpsOption = None,
-    cache: CacheOption = None,
+    size: Size = None,
+    labels: Labels = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
 
@@ -254,9 +218,7 @@ def sheet(
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(
-        source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
-    )
+    data = open_data(source, size, labels=labels, skip_bad=skip_bad)
     step = max(1, -(-len(data.classes) // classes))
     image = contact_sheet(
         data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb
@@ -286,14 +248,10 @@ def matrix(
     orders: Annotated[
         Path | None, typer.Option(help="Folder with the official orders (default: that of CORe50).")
     ] = None,
-    size: SizeOption = None,
-    labels: LabelsOption = None,
-    sessions: SessionsOption = None,
-    factors: FactorOption = None,
-    skip_bad: SkipBadOption = False,
-    max_frames: MaxFramesOption = None,
-    fps: FpsOption = None,
-    cache: CacheOption = None,
+    labels: Labels = None,
+    sessions: Sessions = None,
+    factors: Factors = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
 
@@ -301,23 +259,10 @@ def matrix(
 
     Example: `primavista data matrix rendered order.svg --protocol nicv2-391`
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row, save_stream_picture
 
-    data = open_data(
-        source,
-        size,
-        labels=labels,
-        sessions=sessions,
-        factors=factors,
-        skip_bad=skip_bad,
-        max_frames=max_frames,
-        fps=fps,
-        cache=cache,
-    )
+    data = open_data(source, labels=labels, sessions=sessions, factors=factors, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table(
@@ -334,58 +279,20 @@ def matrix(
         typer.echo(f"wrote {path}: {stream.name}, run {order}, {batches}")
 
 
-def open_data(
-    source: str,
-    size: int | None = None,
-    *,
-    test: list[str] | None = None,
-    official: Literal["full", "reduced"] | None = None,
-    labels: Literal["object", "category"] | None = None,
-    sessions: int | None = None,
-    factors: list[str] | None = None,
-    skip_bad: bool = False,
-    max_frames: int | None = None,
-    fps: float | None = None,
-    cache: Path | None = None,
-) -> DataSet:
-    """Open the data set that a SOURCE names, with a progress bar for what takes time.
+def open_data(source: str, size: int | None = None, **options: Any) -> DataSet:
+    """Open the data set that a SOURCE names, and print its note on standard error.
 
     Args:
         source: A source text as in `primavista.streams.open.parse_source`.
         size: The side of the frames in pixels.
-        test: The names of the test sessions of a class/session folder.
-        official: Which test set of CORe50 to use.
-        labels: Objects or categories, for data sets that have both.
-        sessions: The number of sessions per class, for CIFAR-100 and Tiny ImageNet.
-        factors: Some of the factors of OpenLORIS-Object.
-        skip_bad: Leave out and count what cannot be decoded.
-        max_frames: The number of frames kept per video.
-        fps: The number of frames per second to read from each video.
-        cache: Where decoded videos are kept.
-
-    Returns:
-        The data set; its note is printed to stderr.
-
-    Raises:
-        InputError: If an option does not apply to this kind of source.
+        **options: Other options of `open_dataset`; one that does not apply to this kind of source
+            is refused by its name on the command line.
     """
     from primavista.streams.open import check_source_options, open_dataset, parse_source
 
-    found = parse_source(source)
-    given: dict[str, Any] = {
-        "size": size,
-        "labels": labels,
-        "sessions": sessions,
-        "factors": factors,
-        "test": official,
-        "test_sessions": test,
-        "skip_bad": skip_bad,
-        "max_frames": max_frames,
-        "fps": fps,
-        "cache": cache,
-    }
+    found, given = parse_source(source), {"size": size, **options}
     check_source_options(found, given, _option)
-    with _reading(found.kind, skip_bad) as progress:
+    with progress_bar("reading the data set") as progress:
         data = open_dataset(found, progress=progress, **given)
     if data.note:
         typer.echo(data.note, err=True)
@@ -398,70 +305,11 @@ def _option(name: str) -> str:
     return names.get(name) or f"--{name.replace('_', '-')}"
 
 
-@contextmanager
-def _reading(kind: str, skip_bad: bool) -> Iterator[ReportsProgress | None]:
-    """Show a progress bar for sources that take time to open: folders, and checked pictures."""
-    if kind == "folder":
-        with progress_bar("reading sessions") as progress:
-            yield progress
-    elif skip_bad:
-        with progress_bar("checking pictures") as progress:
-            yield progress
-    else:
-        yield None
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Tell the user, if the block is interrupted, that the same command resumes it.
-
-    Yields:
-        Nothing; after Ctrl-C the command exits with 130.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        console.print(
-            "[yellow]stopped.[/yellow] What is done is kept: the same command resumes from there."
-        )
-        raise typer.Exit(130) from None
-
-
 def describe_dataset(data: DataSet) -> str:
-    """Return a data set in one line: its name and numbers of frames, classes and sessions.
-
-    Args:
-        data: The data set; of CORe50, the line also says which test set it has.
-    """
+    """Return a data set in one line; of CORe50, the line also says which test set it has."""
     sessions = f"{len(data.train)} training and {len(data.test)} test sessions"
     line = f"{data.name}: {len(data.frames)} frames, {len(data.classes)} classes, {sessions}"
     if data.core50 is None:
         return line
     tested = f"{sum(map(len, data.test)):,} frames"
     return f"{line}, the {data.core50.test_set} test set ({tested})"
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[ReportsProgress]:
-    """Show a progress bar with the time left.
-
-    Args:
-        what: What is being done, for example "packing frames".
-
-    Yields:
-        A function to call with (done, total).
-    """
-    columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-    )
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-        task = bars.add_task(what, total=None)
-
-        def report(done: int, total: int | None, /) -> None:
-            bars.update(task, completed=done, total=total)
-
-        yield report

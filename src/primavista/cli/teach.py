@@ -14,7 +14,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named, warn_of_password
+from primavista.cli.arguments import (
+    Device,
+    ImageSize,
+    Strategy,
+    Threshold,
+    printable,
+    register_named,
+    warn_of_password,
+)
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose
@@ -65,40 +73,21 @@ def teach(
             "Whoever has the token sees its picture."
         ),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="Strategy of a new model: prima (default), 'cwr*', ..., or package.module:Class."
-        ),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            help="Side in pixels of the images that a new model reads (default: 192).",
-            min=MIN_SIZE,
-            max=MAX_SIZE,
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Familiarity from which a frame counts as known, 0 to 1; 0.9 in a new model.",
-            min=0,
-            max=1,
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    strategy: Strategy = None,
+    size: ImageSize = None,
+    threshold: Threshold = None,
+    device: Device = "auto",
 ) -> None:
     """Teach objects in front of your camera: a page where you show an object and name it.
 
     Robots and scripts can do the same over HTTP and WebSocket (docs/guides/live.md). Every lesson
     is saved in MODEL before it counts as done; no frame is kept.
     """
-    require_extra("uvicorn", "live")
-    require_extra("fastapi", "live")
-    require_extra("multipart", "live")
-    import torch
-
+    # one half of the processors recognises while the other half learns; read by libraries when they
+    # are first imported
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    for module in ("uvicorn", "fastapi", "multipart"):
+        require_extra(module, "live")
     from primavista.serve.security import check_token
     from primavista.serve.server import open_for_teaching, serve
     from primavista.storage.disk import resolved
@@ -107,8 +96,6 @@ def teach(
     token = _chosen_token(token, no_token)
     check_token(host, token)
     register_named(strategy)
-    if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
     def ready(*addresses: str) -> None:
         pages = [f"{one}/#token={token}" if token else f"{one}/" for one in addresses]

@@ -6,35 +6,36 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from primavista.cli.arguments import (
+    AsJson,
     Device,
     Model,
     RegionText,
     Threshold,
+    WatchedSeconds,
     chosen_region,
+    load_learner,
     printable,
     warn_of_password,
 )
-from primavista.cli.sampling import SampledFrame, is_video_file, sample_frames
+from primavista.cli.frames import SampledFrame, is_video_file, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live
 from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from primavista.events.event import Event, EventSink, ObjectEvent
     from primavista.learner.learner import Learner
-    from primavista.learner.watch import Watch
     from primavista.media.camera import CameraView
 
 FPS = 5.0
@@ -54,10 +55,6 @@ def watch(
     name: Annotated[
         str | None,
         typer.Option(help="What events call the camera (default: the name of the model's file)."),
-    ] = None,
-    webhook: Annotated[
-        str | None,
-        typer.Option(help="POST each event as JSON to this address: http(s)://..., or env:NAME."),
     ] = None,
     mqtt: Annotated[
         str | None,
@@ -86,9 +83,7 @@ def watch(
             help="Seconds without a frame after which the camera is lost.", min=0.1, max=3600
         ),
     ] = 10.0,
-    seconds: Annotated[
-        float | None, typer.Option(help="How long to watch (default: until Ctrl-C).", min=0.1)
-    ] = None,
+    seconds: WatchedSeconds = None,
     region: RegionText = None,
     locate: Annotated[
         bool,
@@ -99,9 +94,7 @@ def watch(
     ] = False,
     threshold: Threshold = None,
     device: Device = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON per event.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Watch a camera: one line when the recognised object changes, not one per frame.
 
@@ -119,7 +112,7 @@ def watch(
     """
     from primavista.media.video import BadFiles
 
-    for text in (source, webhook, mqtt):
+    for text in (source, mqtt):
         warn_of_password(text or "")
     part = chosen_region(region)
     if not is_live(source) and not is_video_file(source):
@@ -127,18 +120,25 @@ def watch(
             f"{source} is neither a camera nor a video file: for pictures there is "
             "`primavista predict`"
         )
-    file = ModelFile(model.expanduser(), device, threshold)
     camera = checked_name(name or model.stem)
-    sinks: list[EventSink] = [EventPrinter(as_json)]
-    watcher = Watcher(file, camera, hold, sinks, locate)
-    size = None if locate else file.learner.size
+    path = model.expanduser()
+    watcher = Watcher(path, partial(load_learner, path, device, threshold), camera, hold, locate)
+    learner, sinks = watcher.learner, watcher.sinks
+    sinks.append(EventPrinter(as_json))
+    size = None if locate else learner.size
     try:
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
-            sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
+            if mqtt is not None:
+                from primavista.events.mqtt import MqttSink
+
+                prefix = discovery or None
+                sinks.append(
+                    MqttSink(mqtt, camera, learner.labels, tell, base=topic, prefix=prefix)
+                )
             if is_live(source):
                 from primavista.media.camera import CameraView
 
-                longest = WHOLE_SIDES * file.learner.size if locate else None
+                longest = WHOLE_SIDES * learner.size if locate else None
                 view = CameraView(source, size, fps, part, stall, longest)
                 frames = watcher.film(view, seconds)
             else:
@@ -159,50 +159,19 @@ def _stopped_by_systemd() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _sinks(
-    labels: Sequence[str],
-    camera: str,
-    webhook: str | None,
-    mqtt: str | None,
-    topic: str,
-    discovery: str,
-) -> Iterator[EventSink]:
-    """Make the places, beside standard output, to which events are sent."""
-    if webhook is not None:
-        from primavista.events.webhook import Webhook
-
-        yield Webhook(webhook, tell)
-    if mqtt is not None:
-        from primavista.events.mqtt import MqttSink
-
-        yield MqttSink(mqtt, camera, labels, tell, base=topic, prefix=discovery or None)
-
-
 def tell(text: str) -> None:
-    """Tell the user something on standard error, with the time of day.
-
-    Args:
-        text: The message.
-    """
+    """Tell the user something on standard error, with the time of day."""
     typer.echo(f"{datetime.now():%H:%M:%S} {printable(text)}", err=True)
 
 
 @dataclass
 class EventPrinter:
-    """Prints events on standard output.
-
-    Args:
-        as_json: Print JSON instead of text.
-    """
+    """Prints events on standard output, as lines or as JSON."""
 
     as_json: bool
 
     def send(self, event: Event) -> None:
-        """Print one line.
-
-        Args:
-            event: The event.
-        """
+        """Print one line."""
         from primavista.events.event import CameraEvent, event_record
 
         if self.as_json:
@@ -222,95 +191,33 @@ class EventPrinter:
         """Do nothing: every line was written at once."""
 
 
-@dataclass
-class ModelFile:
-    """A learner and its file, which other commands may teach meanwhile.
+class Watcher:
+    """Recognises frames and sends events; other commands may teach the model's file meanwhile.
 
     Args:
         path: The file.
-        device: "auto", "cpu" or "cuda".
-        threshold: Another threshold than that of the file, or None.
-    """
-
-    path: Path
-    device: str
-    threshold: float | None
-    learner: Learner = field(init=False)
-    _stamp: tuple[int, int, int] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._stamp = self._read_stamp()
-        self.learner = self._load()
-
-    def reload(self) -> bool:
-        """Load the file again if it was changed; return True if it was.
-
-        A file that cannot be read leaves the learner as it is, with a message.
-        """
-        stamp = self._read_stamp()
-        if stamp is None or stamp == self._stamp:
-            return False
-        self._stamp = stamp
-        try:
-            learner = self._load()
-            if learner.size != self.learner.size:
-                raise FileError(f"{self.path} now reads images of another size: start again")
-        except FileError as error:
-            tell(f"{error}. Going on with the model as it was")
-            return False
-        self.learner = learner
-        return True
-
-    def _load(self) -> Learner:
-        from primavista.learner.learner import Learner
-
-        learner = Learner.load(self.path, device=self.device)
-        if self.threshold is not None:
-            learner.threshold = self.threshold
-        return learner
-
-    def _read_stamp(self) -> tuple[int, int, int] | None:
-        try:
-            facts = os.stat(self.path)
-        except OSError:
-            return None
-        return facts.st_ino, facts.st_size, facts.st_mtime_ns
-
-
-class Watcher:
-    """Recognises frames and sends events.
-
-    Args:
-        file: The model.
+        load: Loads it.
         camera: The name of the camera in events.
-        hold: How many seconds an answer must last.
-        sinks: Where events are sent; more may be appended until the first frame.
+        hold: The seconds that an answer must last.
         locate: Whether frames are whole pictures in which objects are located.
     """
 
     def __init__(
-        self,
-        file: ModelFile,
-        camera: str,
-        hold: float,
-        sinks: Sequence[EventSink],
-        locate: bool = False,
+        self, path: Path, load: Callable[[], Learner], camera: str, hold: float, locate: bool
     ) -> None:
         from primavista.events.event import ChangeDetector, SceneDetector
 
-        self.file, self.camera, self.sinks = file, camera, sinks
+        self.path, self.load, self.camera = path, load, camera
+        self.sinks: list[EventSink] = []
         self._change = ChangeDetector(camera, hold)
         self._scene = SceneDetector(camera, hold) if locate else None
-        self._watch: Watch = file.learner.watch()
+        self._stamp = self._read_stamp()
+        self.learner = load()
+        self._watch = self.learner.watch()
         self._looked = 0.0  # when the model's file was last looked at
 
     def film(self, view: CameraView, seconds: float | None) -> Iterator[SampledFrame]:
-        """Read a camera, and send an event when it is lost or gives frames again.
-
-        Args:
-            view: The camera, and what is taken of its picture.
-            seconds: How long; None for ever.
-        """
+        """Yield the frames of a camera; send an event when it is lost or gives frames again."""
         from primavista.media.camera import steady_frames
 
         began = None
@@ -324,36 +231,47 @@ class Watcher:
             yield SampledFrame(self.camera, at - began, image)
 
     def run(self, frames: Iterator[SampledFrame]) -> None:
-        """Recognise all frames.
-
-        Args:
-            frames: The frames, each with its time.
-        """
+        """Recognise or search all frames, and send an event whenever what is seen has changed."""
         for frame in frames:
             at = frame.seconds or 0.0
             if at - self._looked >= RELOADING:
                 self._looked = at
                 self._reload()
-            event = self._event(frame.image, at)
+            event: ObjectEvent | None
+            if self._scene is None:
+                event = self._change.update(self._watch.predict(frame.image, at), at)
+            else:
+                height, width = frame.image.shape[:2]
+                event = self._scene.update(self.learner.locate(frame.image), (width, height), at)
             if event is not None:
                 self._send(event)
 
-    def _event(self, image: np.ndarray[Any, Any], at: float) -> ObjectEvent | None:
-        """Recognise or search the newest frame; return an event if what is seen has changed."""
-        if self._scene is None:
-            return self._change.update(self._watch.predict(image, at), at)
-        height, width = image.shape[:2]
-        return self._scene.update(self.file.learner.locate(image), (width, height), at)
-
     def _reload(self) -> None:
-        if not self.file.reload():
+        """Load the file again if it was changed; one that cannot be read changes nothing."""
+        stamp = self._read_stamp()
+        if stamp is None or stamp == self._stamp:
             return
-        labels = self.file.learner.labels
-        self._watch = self.file.learner.watch()
-        tell(f"{self.file.path.name} was changed: it knows {', '.join(labels) or 'nothing'}")
+        self._stamp = stamp
+        try:
+            learner = self.load()
+            if learner.size != self.learner.size:
+                raise FileError(f"{self.path} now reads images of another size: start again")
+        except FileError as error:
+            tell(f"{error}. Going on with the model as it was")
+            return
+        self.learner, self._watch = learner, learner.watch()
+        labels = learner.labels
+        tell(f"{self.path.name} was changed: it knows {', '.join(labels) or 'nothing'}")
         for sink in self.sinks:
             if hasattr(sink, "set_labels"):
                 sink.set_labels(labels)
+
+    def _read_stamp(self) -> tuple[int, int, int] | None:
+        try:
+            facts = os.stat(self.path)
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
     def _lost(self, reason: str) -> None:
         self._change.reset()
@@ -367,10 +285,10 @@ class Watcher:
         tell(f"{self.camera}: the camera is back")
         self._send_state("online")
 
-    def _send_state(self, state: str, reason: str = "") -> None:
+    def _send_state(self, state: Literal["online", "offline"], reason: str = "") -> None:
         from primavista.events.event import CameraEvent
 
-        self._send(CameraEvent(self.camera, "online" if state == "online" else "offline", reason))
+        self._send(CameraEvent(self.camera, state, reason))
 
     def _send(self, event: Event) -> None:
         for sink in self.sinks:

@@ -1,1 +1,1 @@
-"""Events of recognition, and where they are sent: webhooks, MQTT, Home Assistant."""
+"""Events of recognition: when one comes, and how it is published for Home Assistant over MQTT."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -80,9 +80,6 @@ Event = ObjectEvent | CameraEvent
 def event_record(event: Event) -> dict[str, Any]:
     """Return an event as a JSON object; its kind comes first, objects only if they are located.
 
-    Args:
-        event: The event.
-
     >>> event_record(CameraEvent("door", "online", time="2026-01-01T00:00:00.000Z"))
     {'event': 'camera', 'camera': 'door', 'state': 'online', 'reason': '',
      'time': '2026-01-01T00:00:00.000Z'}
@@ -97,52 +94,57 @@ class EventSink(Protocol):
     """A place to which events are sent. Neither method blocks for long or raises an error."""
 
     def send(self, event: Event) -> None:
-        """Send an event, now or soon.
-
-        Args:
-            event: The event.
-        """
+        """Send an event, now or soon."""
 
     def close(self) -> None:
         """Send the events that still wait, for a few seconds at most, and end."""
 
 
-class HeldValue:
-    """A value that changes when another one has lasted for some seconds without interruption.
+class _Detector:
+    """Makes an event when other objects are seen and have been for some seconds without a break."""
 
-    Args:
-        hold: The time in seconds.
-    """
-
-    def __init__(self, hold: float) -> None:
+    def __init__(self, camera: str, hold: float = HOLD) -> None:
+        self.camera = camera
         self.hold = hold
-        self.value: Hashable = object()  # unlike anything, so that the first value is a change
-        self._candidate: Hashable = None
+        self._told: ObjectEvent | None = None  # the last event
+        self._candidate: set[str] = set()  # the objects of a change that has begun
         self._since: float | None = None
 
-    def changes(self, value: Hashable, at: float) -> bool:
-        """Take the newest value; return True if it has lasted and is another one than before.
-
-        Args:
-            value: The newest value.
-            at: Its time in seconds; times do not decrease.
-        """
-        if value == self.value:
+    def _changed(
+        self,
+        label: str | None,
+        confidence: float,
+        familiarity: float | None,
+        at: float,
+        objects: tuple[Located, ...] | None = None,
+    ) -> ObjectEvent | None:
+        """Return the event of a change that has lasted."""
+        before = None if self._told is None else self._told.label
+        event = ObjectEvent(
+            camera=self.camera,
+            label=label,
+            before=before,
+            confidence=round(confidence, 4),
+            familiarity=_rounded(familiarity),
+            seconds=round(at, 3),
+            objects=objects,
+        )
+        if self._told is not None and event.labels == self._told.labels:
             self._since = None
-            return False
-        if self._since is None or value != self._candidate:
-            self._candidate, self._since = value, at
+            return None
+        if self._since is None or event.labels != self._candidate:
+            self._candidate, self._since = event.labels, at
         if at - self._since < self.hold:
-            return False
-        self.value, self._since = value, None
-        return True
+            return None
+        self._told, self._since = event, None
+        return event
 
     def reset(self) -> None:
-        """Forget a change that has begun."""
+        """Forget a change that has begun: the camera was lost in between."""
         self._since = None
 
 
-class ChangeDetector:
+class ChangeDetector(_Detector):
     """Turns the answers of a watched camera into events: one per change, none per frame.
 
     An answer counts when it has lasted for `hold` seconds without interruption. The first event
@@ -163,11 +165,6 @@ class ChangeDetector:
     3.5 mug None
     """
 
-    def __init__(self, camera: str, hold: float = HOLD) -> None:
-        self.camera = camera
-        self.label: str | None = None  # what the last event said
-        self._held = HeldValue(hold)
-
     def update(self, prediction: Prediction, at: float) -> ObjectEvent | None:
         """Take the answer to the newest frame; return an event if the object has changed.
 
@@ -175,26 +172,12 @@ class ChangeDetector:
             prediction: The answer of `Watch`, for the last second.
             at: The time of the frame in seconds; times do not decrease.
         """
-        seen = prediction.recognised_object
-        if not self._held.changes(seen, at):
-            return None
-        before, self.label = self.label, seen
-        confidence = 0.0 if seen is None else prediction.confidence
-        return ObjectEvent(
-            camera=self.camera,
-            label=seen,
-            before=before,
-            confidence=round(confidence, 4),
-            familiarity=_rounded(prediction.familiarity),
-            seconds=round(at, 3),
-        )
-
-    def reset(self) -> None:
-        """Forget a change that has begun: the camera was lost in between."""
-        self._held.reset()
+        label = prediction.recognised_object
+        confidence = 0.0 if label is None else prediction.confidence
+        return self._changed(label, confidence, prediction.familiarity, at)
 
 
-class SceneDetector:
+class SceneDetector(_Detector):
     """Turns the objects located in the pictures of a camera into events: one per change of the set.
 
     An object is there if at least half of the pictures of the last second show it. An event comes
@@ -207,9 +190,7 @@ class SceneDetector:
     """
 
     def __init__(self, camera: str, hold: float = HOLD) -> None:
-        self.camera = camera
-        self.label: str | None = None  # the best object of the last event
-        self._held = HeldValue(hold)
+        super().__init__(camera, hold)
         self._recent: deque[tuple[float, dict[str, Located]]] = deque()
 
     def update(
@@ -227,21 +208,10 @@ class SceneDetector:
         while self._recent[0][0] <= at - RECENT:
             self._recent.popleft()
         objects = self._there()
-        if not self._held.changes(frozenset(one.label for one in objects), at):
-            return None
-        label, confidence, familiarity = None, 0.0, None
-        if objects:
-            label, confidence = objects[0].label, objects[0].confidence
-            familiarity = objects[0].familiarity
-        before, self.label = self.label, label
-        return ObjectEvent(
-            camera=self.camera,
-            label=label,
-            before=before,
-            confidence=confidence,
-            familiarity=familiarity,
-            seconds=round(at, 3),
-            objects=objects,
+        if not objects:
+            return self._changed(None, 0.0, None, at, objects)
+        return self._changed(
+            objects[0].label, objects[0].confidence, objects[0].familiarity, at, objects
         )
 
     def _there(self) -> tuple[Located, ...]:
@@ -253,7 +223,7 @@ class SceneDetector:
 
     def reset(self) -> None:
         """Forget the last second and a change that has begun: the camera was lost in between."""
-        self._held.reset()
+        super().reset()
         self._recent.clear()
 
 

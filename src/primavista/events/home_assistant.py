@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from primavista import __version__
@@ -23,9 +22,8 @@ ON, OFF = "ON", "OFF"
 def topic_id(text: str) -> str:
     """Return an id for a name, of letters, digits, `_` and `-`, which every topic may contain.
 
-    Args:
-        text: Any name. If characters of it must be replaced, a part of its SHA-256 keeps the ids
-            of different names different.
+    If characters of the name must be replaced, a part of its SHA-256 keeps the ids of different
+    names different.
 
     >>> topic_id("door"), topic_id("Café 1")
     ('door', 'caf_1-f70102')
@@ -36,50 +34,37 @@ def topic_id(text: str) -> str:
     return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:6]}".lstrip("-")
 
 
-@dataclass(frozen=True)
 class Topics:
     """The topics of one camera.
 
     Args:
         base: The first part of all of them, such as "primavista".
         name: The name of the camera.
+
+    Attributes:
+        status: The topic of the program: `online`, or `offline`, which the broker says if it dies.
+        camera: The topic of the camera: `online` while it gives frames, otherwise `offline`.
+        object: The topic of the recognised object: JSON, with the label `nothing` if none is seen.
+        event: The topic of all events; these messages are not retained.
+        node: The id of the camera in the discovery of Home Assistant.
     """
 
-    base: str
-    name: str
-
-    @property
-    def root(self) -> str:
-        """The beginning of all topics of this camera, such as "primavista/door"."""
-        return f"{self.base}/{topic_id(self.name)}"
-
-    @property
-    def status(self) -> str:
-        """The topic of the program: `online`, or `offline`, which the broker says if it dies."""
-        return f"{self.root}/status"
-
-    @property
-    def camera(self) -> str:
-        """The topic of the camera: `online` while it gives frames, otherwise `offline`."""
-        return f"{self.root}/camera"
-
-    @property
-    def object(self) -> str:
-        """The topic of the recognised object: JSON, with the label `nothing` if none is seen."""
-        return f"{self.root}/object"
-
-    @property
-    def event(self) -> str:
-        """The topic of all events; these messages are not retained."""
-        return f"{self.root}/event"
+    def __init__(self, base: str, name: str) -> None:
+        self.name = name
+        self.node = f"primavista_{topic_id(name)}"
+        self.root = f"{base}/{topic_id(name)}"
+        self.status = f"{self.root}/status"
+        self.camera = f"{self.root}/camera"
+        self.object = f"{self.root}/object"
+        self.event = f"{self.root}/event"
 
     def seen(self, label: str) -> str:
-        """Return the topic that says `ON` while an object is seen.
-
-        Args:
-            label: The object.
-        """
+        """Return the topic that says `ON` while an object is seen."""
         return f"{self.root}/seen/{topic_id(label)}"
+
+    def seen_config(self, label: str, prefix: str = PREFIX) -> str:
+        """Return the discovery topic of the sensor of one object."""
+        return f"{prefix}/binary_sensor/{self.node}/seen_{topic_id(label)}/config"
 
 
 def discovery(
@@ -95,26 +80,25 @@ def discovery(
     Returns:
         The payload of each topic, to be published retained. An empty payload removes an entity.
     """
-    node = f"primavista_{topic_id(topics.name)}"
-    device = {
-        "identifiers": [node],
-        "name": topics.name,
-        "manufacturer": "primavista",
-        "model": "object recognition",
-        "sw_version": __version__,
-    }
+    payloads = {"payload_available": ONLINE, "payload_not_available": OFFLINE}
+    running = {"topic": topics.status, **payloads}
+    filming = {"topic": topics.camera, **payloads}
+    while_filming = {"availability": [running, filming], "availability_mode": "all"}
     common = {
-        "device": device,
+        "device": {
+            "identifiers": [topics.node],
+            "name": topics.name,
+            "manufacturer": "primavista",
+            "model": "object recognition",
+            "sw_version": __version__,
+        },
         "origin": {"name": "primavista", "sw_version": __version__},
         "qos": 1,
     }
-    running = {"topic": topics.status, **_availability()}
-    filming = {"topic": topics.camera, **_availability()}
-    while_filming = {"availability": [running, filming], "availability_mode": "all"}
     messages = {
-        f"{prefix}/sensor/{node}/object/config": {
+        f"{prefix}/sensor/{topics.node}/object/config": {
             "name": "object",
-            "unique_id": f"{node}_object",
+            "unique_id": f"{topics.node}_object",
             "state_topic": topics.object,
             "value_template": "{{ value_json.label }}",
             "json_attributes_topic": topics.object,
@@ -122,9 +106,9 @@ def discovery(
             **while_filming,
             **common,
         },
-        f"{prefix}/binary_sensor/{node}/camera/config": {
+        f"{prefix}/binary_sensor/{topics.node}/camera/config": {
             "name": "camera",
-            "unique_id": f"{node}_camera",
+            "unique_id": f"{topics.node}_camera",
             "state_topic": topics.camera,
             "payload_on": ONLINE,
             "payload_off": OFFLINE,
@@ -135,9 +119,9 @@ def discovery(
         },
     }
     for label in labels:
-        messages[seen_config(topics, label, prefix)] = {
+        messages[topics.seen_config(label, prefix)] = {
             "name": label,
-            "unique_id": f"{node}_seen_{topic_id(label)}",
+            "unique_id": f"{topics.node}_seen_{topic_id(label)}",
             "state_topic": topics.seen(label),
             "payload_on": ON,
             "payload_off": OFF,
@@ -146,19 +130,3 @@ def discovery(
             **common,
         }
     return messages
-
-
-def seen_config(topics: Topics, label: str, prefix: str = PREFIX) -> str:
-    """Return the discovery topic of the sensor of one object.
-
-    Args:
-        topics: The topics of the camera.
-        label: The object.
-        prefix: The discovery prefix of Home Assistant.
-    """
-    node = f"primavista_{topic_id(topics.name)}"
-    return f"{prefix}/binary_sensor/{node}/seen_{topic_id(label)}/config"
-
-
-def _availability() -> dict[str, str]:
-    return {"payload_available": ONLINE, "payload_not_available": OFFLINE}

@@ -13,24 +13,14 @@ from threading import Lock
 from typing import Any
 
 from primavista.errors import InputError, require_extra
-from primavista.events.event import CameraEvent, Event, ObjectEvent, event_record
-from primavista.events.home_assistant import (
-    OFF,
-    OFFLINE,
-    ON,
-    ONLINE,
-    PREFIX,
-    Topics,
-    discovery,
-    seen_config,
-)
+from primavista.events.event import CameraEvent, Event, event_record
+from primavista.events.home_assistant import OFF, OFFLINE, ON, ONLINE, PREFIX, Topics, discovery
 from primavista.learner.coach import NOTHING
 from primavista.media.addresses import read_address
 
 EXAMPLE = "mqtt://USER:PASSWORD@HOST"
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 KEEPALIVE = 30  # seconds
-FIRST_WAIT, LONGEST_WAIT = 1, 60  # seconds before another attempt to connect
 QUEUED = 1000  # events that wait while there is no connection
 CLOSING = 3.0  # seconds for the last messages
 
@@ -68,22 +58,22 @@ class MqttSink:
         address = read_address(text, tuple(PORTS), EXAMPLE)
         self.topics = Topics(base, camera)
         self._name, self._tell, self._prefix = address.name, tell, prefix
-        self._labels = [label for label in labels if label != NOTHING]
-        self._object: ObjectEvent | None = None
-        self._filming = OFFLINE
         self._problem = ""
         self._lock = Lock()
+        self._labels: list[str] = []
+        self._seen: set[str] = set()
+        # what the broker retains, by topic; all of it is published again after a new connection
+        self._state = {self.topics.status: ONLINE, self.topics.camera: OFFLINE}
         self._client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2,
-            client_id=f"primavista-{secrets.token_hex(6)}",
+            mqtt.CallbackAPIVersion.VERSION2, client_id=f"primavista-{secrets.token_hex(6)}"
         )
+        self.set_labels(labels)
         if address.user is not None:
             self._client.username_pw_set(address.user, address.password)
         if address.parts.scheme == "mqtts":
             self._client.tls_set()
         self._client.will_set(self.topics.status, OFFLINE, qos=1, retain=True)
         self._client.max_queued_messages_set(QUEUED)
-        self._client.reconnect_delay_set(FIRST_WAIT, LONGEST_WAIT)
         self._client.on_connect = self._on_connect
         self._client.on_connect_fail = self._on_connect_fail
         self._client.on_disconnect = self._on_disconnect
@@ -95,41 +85,28 @@ class MqttSink:
         """Publish an event and the state that follows from it.
 
         Without a connection the event waits; the state is published when there is one again.
-
-        Args:
-            event: The event.
         """
+        record = event_record(event)
         with self._lock:
-            before = self._object
+            self._client.publish(self.topics.event, json.dumps(record), qos=1)
             if isinstance(event, CameraEvent):
-                self._filming = event.state
-            else:
-                self._object = event
-            self._client.publish(self.topics.event, json.dumps(event_record(event)), qos=1)
-            if not self._client.is_connected():
+                self._publish({self.topics.camera: event.state})
                 return
-            if isinstance(event, CameraEvent):
-                self._publish(self.topics.camera, event.state)
-                return
-            self._publish_object()
-            for label in event.labels | (set() if before is None else before.labels):
-                self._publish_seen(label)
+            self._seen = event.labels
+            shown = json.dumps(record | {"label": event.label or NOTHING})
+            self._publish({self.topics.object: shown, **self._seen_states()})
 
     def set_labels(self, labels: Sequence[str]) -> None:
-        """Announce the objects anew, because the model was taught meanwhile.
-
-        Args:
-            labels: The taught objects.
-        """
+        """Announce the objects anew, because the model was taught meanwhile."""
         with self._lock:
             gone = [label for label in self._labels if label not in labels]
             self._labels = [label for label in labels if label != NOTHING]
-            for label in gone:
-                self._publish(self.topics.seen(label), "")
-                if self._prefix is not None:
-                    self._publish(seen_config(self.topics, label, self._prefix), "")
-            if self._client.is_connected():
-                self._publish_all()
+            changes = {self.topics.seen(label): "" for label in gone}
+            if self._prefix is not None:
+                changes |= {self.topics.seen_config(label, self._prefix): "" for label in gone}
+                found = discovery(self.topics, self._labels, self._prefix)
+                changes |= {topic: json.dumps(message) for topic, message in found.items()}
+            self._publish(changes | self._seen_states())
 
     def close(self) -> None:
         """Say `offline`, wait a few seconds for the last messages, and disconnect."""
@@ -140,36 +117,24 @@ class MqttSink:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _publish(self, topic: str, payload: str) -> None:
-        self._client.publish(topic, payload, qos=1, retain=True)
+    def _seen_states(self) -> dict[str, str]:
+        return {self.topics.seen(one): ON if one in self._seen else OFF for one in self._labels}
 
-    def _publish_all(self) -> None:
-        """Publish the discovery and the whole state; all of it is retained by the broker."""
-        if self._prefix is not None:
-            for topic, message in discovery(self.topics, self._labels, self._prefix).items():
-                self._publish(topic, json.dumps(message))
-        self._publish(self.topics.status, ONLINE)
-        self._publish(self.topics.camera, self._filming)
-        if self._object is not None:
-            self._publish_object()
-        for label in self._labels:
-            self._publish_seen(label)
-
-    def _publish_object(self) -> None:
-        assert self._object is not None
-        state = event_record(self._object) | {"label": self._object.label or NOTHING}
-        self._publish(self.topics.object, json.dumps(state))
-
-    def _publish_seen(self, label: str) -> None:
-        seen = self._object is not None and label in self._object.labels
-        self._publish(self.topics.seen(label), ON if seen else OFF)
+    def _publish(self, messages: dict[str, str]) -> None:
+        """Change the retained state; without a connection it is published at the next one."""
+        changes = {t: text for t, text in messages.items() if self._state.get(t) != text}
+        self._state |= changes
+        if self._client.is_connected():
+            for topic, text in changes.items():
+                self._client.publish(topic, text, qos=1, retain=True)
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self._report(f"it refuses the connection ({reason}): see the user and the password")
             return
         with self._lock:
-            self._publish_all()
+            for topic, text in self._state.items():
+                client.publish(topic, text, qos=1, retain=True)
         if self._problem:
             self._problem = ""
             self._tell(f"{self._name} is connected again")

@@ -1,4 +1,4 @@
-"""Addresses of cameras, webhooks and brokers, and names for them that do not show their secrets."""
+"""Addresses of cameras and brokers, and names for them that do not show their secrets."""
 
 from __future__ import annotations
 

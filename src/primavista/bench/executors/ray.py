@@ -39,7 +39,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError, require_extra
-from primavista.learner.fleet import ray_cluster
+from primavista.learner.distributed import ray_cluster
 from primavista.storage import learner_file
 
 LINES = (METRICS, TIMINGS)
@@ -74,9 +74,9 @@ class RayCluster:
             InputError: if no node has room for a job.
             KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
         """
-        with ray_cluster(self.address) as machines:
-            _check_room(machines.ray, jobs)
-            driver = _Driver(machines.ray, self, settings, on_event, _make_mailbox(machines.ray))
+        with ray_cluster(self.address) as ray:
+            _check_room(ray, jobs)
+            driver = _Driver(ray, self, settings, on_event, _make_mailbox(ray))
             with DeferredInterrupt() as interrupt:
                 try:
                     driver.run(jobs, interrupt.is_requested)
