@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -26,12 +25,13 @@ from primavista.bench.folder import (
     BatchMetrics,
     CellFolder,
     CellResult,
+    failure_reason,
     read_lines,
     read_metrics,
 )
 from primavista.bench.metrics import AccuracyMatrix, Tally
 from primavista.bench.plan import Cell, check_precision
-from primavista.errors import InputError, PrimavistaError
+from primavista.errors import InputError
 from primavista.learner.state import strategy_arrays
 from primavista.media.frames import read_frames
 from primavista.networks.base import build
@@ -106,59 +106,55 @@ class Interrupted(BaseException):
 
 
 def ignore(event: CellEvent) -> None:
-    """Do nothing about an event.
-
-    Args:
-        event: the event.
-    """
-
-
-def never() -> bool:
-    """Return False: the default of `should_stop`."""
-    return False
+    """Do nothing about an event."""
 
 
 def run_cell(
     job: CellJob,
     settings: RunSettings,
     on_event: OnEvent = ignore,
-    should_stop: Callable[[], bool] = never,
+    should_stop: Callable[[], bool] = lambda: False,
     on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a cell in its folder, from its checkpoint if there is one.
 
-    An error ends the cell alone: it becomes a "failed" event and `failed.json` in the folder.
+    An error ends only this cell: it becomes a "failed" event and `failed.json` in the folder.
 
     Args:
-        job: the cell and its folder.
-        settings: how cells are run.
-        on_event: called with every event.
-        should_stop: asked after every batch but the last; True writes a checkpoint and raises
+        job: The cell and its folder.
+        settings: How cells are run.
+        on_event: Called with every event.
+        should_stop: Asked after every batch but the last; True writes a checkpoint and raises
             `Interrupted`.
-        on_checkpoint: called after each checkpoint.
+        on_checkpoint: Called after each checkpoint.
 
     Raises:
-        Interrupted: if `should_stop` asked for it.
+        Interrupted: If `should_stop` asked for it.
     """
     cell = job.cell
-    with report_outcome(job, on_event), cell_folder(job) as folder, torch_settings(cell):
-        if folder.done:
-            return
-        check_device(cell)
-        running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
-        steps = evaluate(
-            running.strategy,
-            running.stream,
-            test_every=cell.test_every,
-            test_thin=cell.test_thin,
-            retrain=cell.retrain,
-            start=running.start,
-            tally=running.tally,
-            features=running.features,
-        )
-        for step in steps:
-            running.record(step)
-        running.finish()
+    on_event(CellEvent(job.number, "start"))
+    try:
+        with CellFolder(job.folder, cell) as folder, torch_settings(cell):
+            if not folder.done:
+                check_device(cell)
+                running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
+                steps = evaluate(
+                    running.strategy,
+                    running.stream,
+                    test_every=cell.test_every,
+                    test_thin=cell.test_thin,
+                    retrain=cell.retrain,
+                    start=running.start,
+                    tally=running.tally,
+                    features=running.features,
+                )
+                for step in steps:
+                    running.record(step)
+                running.finish()
+    except Exception as error:
+        on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
+    else:
+        on_event(CellEvent(job.number, "done"))
 
 
 class CellRun:
@@ -171,7 +167,6 @@ class CellRun:
         on_event: called with every batch.
         should_stop: asked after every batch.
         on_checkpoint: called after each checkpoint.
-        alone: whether no other cell runs in this process, so that peak memory can be measured.
     """
 
     def __init__(
@@ -181,14 +176,13 @@ class CellRun:
         settings: RunSettings,
         on_event: OnEvent,
         should_stop: Callable[[], bool],
-        on_checkpoint: Callable[[], None] = lambda: None,
-        alone: bool = True,
+        on_checkpoint: Callable[[], None],
     ) -> None:
         cell = job.cell
         register_all(settings.registered)
         data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
         self.cell = cell
-        self._memory = PeakMemory(cell.device) if alone else None
+        self._memory = PeakMemory(cell.device)
         self.stream = cell_stream(cell, data)
         self.strategy = cell_strategy(cell, data)
         self.features = _kept_features(
@@ -219,7 +213,7 @@ class CellRun:
             "learn_seconds": step.learn_seconds,
             "solve_seconds": step.solve_seconds,
             "test_seconds": step.test_seconds,
-            "peak_bytes": self._memory.bytes if self._memory else None,
+            "peak_bytes": self._memory.bytes,
         }
         self._folder.append(line, timings)
         self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
@@ -288,47 +282,6 @@ class _CheckpointSchedule:
         """Enter a checkpoint after a batch, whose writing began at a time and has just ended."""
         self.batch, self.at = batch, time.monotonic()
         self.writing_seconds = self.at - began
-
-
-@contextmanager
-def report_outcome(job: CellJob, on_event: OnEvent) -> Iterator[None]:
-    """Report the start of a job and its end: done, or failed with the reason of an exception.
-
-    Args:
-        job: the job.
-        on_event: called with the events.
-    """
-    on_event(CellEvent(job.number, "start"))
-    try:
-        yield
-    except Exception as error:
-        on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
-    else:
-        on_event(CellEvent(job.number, "done"))
-
-
-@contextmanager
-def cell_folder(job: CellJob) -> Iterator[CellFolder]:
-    """Open the folder of a job for writing; an exception in the block goes to its `failed.json`.
-
-    Args:
-        job: the job.
-    """
-    with CellFolder(job.folder, job.cell) as folder:
-        try:
-            yield folder
-        except Exception as error:
-            folder.fail(failure_reason(error), traceback.format_exc())
-            raise
-
-
-def failure_reason(error: BaseException) -> str:
-    """Return one line for the user about an error.
-
-    Args:
-        error: the error.
-    """
-    return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
 
 
 def cell_stream(cell: Cell, data: DataSet) -> Stream:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -28,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from primavista.bench.data import DataFacts, StrictModel
 from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, Plan, PlannedCell
-from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, PrimavistaError, file_errors
 from primavista.storage import disk, learner_file
 from primavista.storage.disk import FileLock, is_locked, remove_leftovers, write_atomically
 
@@ -246,6 +247,8 @@ def _validated(model: type[Model], raw: object, path: Path) -> Model:
 class CellFolder:
     """The folder of a cell, locked for writing: `with CellFolder(path, cell) as folder`.
 
+    An exception in the block goes to `failed.json`.
+
     Args:
         path: the folder; it is made if it does not exist.
         cell: the cell that `run.json` must hold; a folder of another cell is refused.
@@ -271,7 +274,10 @@ class CellFolder:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
+        _, error, _ = exception or (None, None, None)
+        if isinstance(error, Exception):
+            self.fail(failure_reason(error), "".join(traceback.format_exception(error)))
         for file in self._lines.values():
             os.close(file)
         self._lines = {}
@@ -368,15 +374,10 @@ class CellFolder:
         with contextlib.suppress(OSError):
             disk.remove(self.path / CHECKPOINT)
 
-    def fail(self, reason: str, traceback: str = "") -> None:
-        """Write why the cell failed, if the disk allows it.
-
-        Args:
-            reason: one line for the user.
-            traceback: the traceback of the error.
-        """
+    def fail(self, reason: str, trace: str = "") -> None:
+        """Write why the cell failed, in one line for the user, if the disk allows it."""
         with contextlib.suppress(FileError):
-            write_json(self.path / FAILED, {"format": 1, "reason": reason, "traceback": traceback})
+            write_json(self.path / FAILED, {"format": 1, "reason": reason, "traceback": trace})
 
     def _claim(self) -> None:
         found, wanted = read_json(self.path / RUN), self.cell.model_dump(mode="json")
@@ -401,6 +402,11 @@ class CellFolder:
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return file_errors("write in", self.path, KEPT)
+
+
+def failure_reason(error: BaseException) -> str:
+    """Return one line for the user about an error."""
+    return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
 
 
 def cell_status(path: Path) -> CellStatus:

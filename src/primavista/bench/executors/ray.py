@@ -21,7 +21,6 @@ from primavista.bench.cell import (
     Interrupted,
     OnEvent,
     RunSettings,
-    failure_reason,
     ignore,
     run_cell,
 )
@@ -34,6 +33,7 @@ from primavista.bench.folder import (
     RUN,
     TIMINGS,
     CellFolder,
+    failure_reason,
     read_json,
     write_bytes,
 )
