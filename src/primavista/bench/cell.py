@@ -30,11 +30,9 @@ from primavista.bench.folder import (
     read_metrics,
 )
 from primavista.bench.metrics import AccuracyMatrix, Tally
-from primavista.bench.plan import Cell, check_precision
+from primavista.bench.plan import Cell, check_precision, side_of
 from primavista.errors import InputError
 from primavista.learner.state import strategy_arrays
-from primavista.media.frames import read_frames
-from primavista.networks.base import build
 from primavista.storage import learner_file
 from primavista.strategies import Strategy, create
 from primavista.strategies.registry import register_all
@@ -296,25 +294,13 @@ def cell_stream(cell: Cell, data: DataSet) -> Stream:
 
 
 def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
-    """Return the strategy of a cell before its first batch.
-
-    Args:
-        cell: the cell.
-        data: its data set, whose frames give the size of the network's input.
-    """
-    spec = cell.backbone
-    size = _frame_side(data)
-    arguments: dict[str, Any] = dict(spec.options)
-    backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **arguments)
+    """Return the strategy of a cell before its first batch, at the size of the frames."""
+    backbone = cell.backbone.build(data.frames)
     options: dict[str, Any] = dict(cell.options)
     strategy = create(cell.strategy, backbone, seed=cell.seed, **options).to(cell.device)
     strategy.backbone.precision = cell.precision
     strategy.representation.use_engine(cell.engine)
     return strategy
-
-
-def _frame_side(data: DataSet) -> int:
-    return int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
 
 
 @lru_cache(maxsize=1)
@@ -414,7 +400,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
-        data=data_facts(stream, cell.test_thin, _frame_side(stream.data)),
+        data=data_facts(stream, cell.test_thin, side_of(stream.data.frames)),
         state_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )

@@ -328,18 +328,10 @@ class CellFolder:
             metrics: the line of `metrics.jsonl`.
             timings: the line of `timings.jsonl`.
         """
-        for name, line in ((METRICS, metrics), (TIMINGS, timings)):
-            self.append_bytes(name, json.dumps(line, allow_nan=False).encode() + b"\n")
-
-    def append_bytes(self, name: str, data: bytes) -> None:
-        """Append whole lines that another machine wrote.
-
-        Args:
-            name: `metrics.jsonl` or `timings.jsonl`.
-            data: the lines.
-        """
         with self._writing():
-            disk.write(self._lines[name], data)
+            for name, line in ((METRICS, metrics), (TIMINGS, timings)):
+                text = json.dumps(line, allow_nan=False) + "\n"
+                disk.write(self._lines[name], text.encode())
 
     def checkpoint(self, arrays: learner_file.Arrays, manifest: Mapping[str, Any]) -> None:
         """Write everything that is needed to resume after `manifest["position"]` batches.
@@ -354,23 +346,20 @@ class CellFolder:
         except FileError as error:
             raise FileError(f"{error}. {KEPT}") from error
 
-    def checkpoint_bytes(self, data: bytes) -> None:
-        """Write a checkpoint that another machine made.
-
-        Args:
-            data: the content of the file.
-        """
-        self._sync()
-        write_bytes(self.path / CHECKPOINT, data)
-
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result; from now on this cell is done.
-
-        Args:
-            result: the content of `result.json`.
-        """
+        """Write `result.json`; from now on this cell is done."""
         self._sync()
         write_json(self.path / RESULT, result)
+        self._drop_checkpoint()
+
+    def replace(self, files: Mapping[str, bytes]) -> None:
+        """Write files that another machine wrote, in their order; a result ends the cell."""
+        for name, data in files.items():
+            write_bytes(self.path / name, data)
+        if RESULT in files:
+            self._drop_checkpoint()
+
+    def _drop_checkpoint(self) -> None:
         with contextlib.suppress(OSError):
             disk.remove(self.path / CHECKPOINT)
 

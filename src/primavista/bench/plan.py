@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import (
     BeforeValidator,
     Field,
@@ -34,7 +35,8 @@ from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
-from primavista.networks.base import FROM_FUNCTION, OWN_NETWORKS, Precision
+from primavista.media.frames import Frames, read_frames
+from primavista.networks.base import FROM_FUNCTION, OWN_NETWORKS, Backbone, Precision, build
 from primavista.progress import Progress
 from primavista.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
@@ -73,6 +75,16 @@ class BackboneSpec(StrictModel):
             if isinstance(name, str) and (is_reference(name) or name in OWN_NETWORKS):
                 return {**table, "weights": FROM_FUNCTION}
         return table
+
+    def build(self, frames: Frames) -> Backbone:
+        """Build the network at the size of some frames."""
+        options: dict[str, Any] = dict(self.options)
+        return build(self.name, self.weights, size=side_of(frames), seed=self.seed, **options)
+
+
+def side_of(frames: Frames) -> int:
+    """Return the side of frames in pixels."""
+    return int(read_frames(frames, torch.tensor([0]), torch.device("cpu")).shape[1])
 
 
 class Cell(StrictModel):

@@ -29,8 +29,6 @@ from primavista.bench.folder import (
 from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
-from primavista.media.frames import read_frames
-from primavista.networks.base import build
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
 from primavista.strategies.registry import registered, strategy_info
@@ -216,10 +214,7 @@ class Suite:
         for data, split in {(cell.data, split_of(cell.data, cell.run)): None for cell in cells}:
             opened = _open_for_check(data, settings.cache, cells[0].device, progress, split)
             self._count_batches(data, opened, split)
-            size = int(read_frames(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
-            spec = self.plan.backbone
-            options: dict[str, Any] = dict(spec.options)
-            build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
+            self.plan.backbone.build(opened.frames)
 
     def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
         lengths: dict[tuple[str, int], int] = {}
