@@ -19,10 +19,9 @@ import json
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -51,7 +50,6 @@ KEPT = (
     "and the same command resumes"
 )
 
-Model = TypeVar("Model", bound=BaseModel)
 CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
 
 
@@ -149,99 +147,31 @@ class CellResult(_FileModel):
     machine: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class CellContents:
-    """The content of a cell's folder, as `read_cell` found it.
-
-    Args:
-        path: the folder.
-        cell: the cell, from `run.json`.
-        metrics: the lines of `metrics.jsonl` so far.
-        result: the content of `result.json`; None if the cell is not done.
-        failure: the reason in `failed.json`; None if the cell did not fail.
-    """
-
-    path: Path
-    cell: Cell
-    metrics: tuple[BatchMetrics, ...] = ()
-    result: CellResult | None = None
-    failure: str | None = None
-
-
-def read_cell(path: Path) -> CellContents:
-    """Read the folder of a cell in any state; another process may be writing to it.
-
-    Args:
-        path: the folder.
-
-    Raises:
-        FileError: if `run.json`, `result.json` or `failed.json` is damaged, or not of this format.
-    """
-    run = _read_object(path / RUN) or {}
-    if run.get("format") != FORMAT:
-        raise FileError(
-            f"{path / RUN} has format {run.get('format')!r}; this version reads {FORMAT}"
-        )
-    result = _read_object(path / RESULT)
-    failed = _read_object(path / FAILED) if result is None else None
-    return CellContents(
-        path,
-        _validated(Cell, run, path / RUN),
-        tuple(read_metrics(path)),
-        None if result is None else _validated(CellResult, result, path / RESULT),
-        None if failed is None else str(failed.get("reason") or "no reason was given"),
-    )
-
-
 def read_result(path: Path) -> CellResult | None:
-    """Read `result.json` of a cell's folder.
-
-    Args:
-        path: the folder of the cell.
-
-    Returns:
-        Its content; None if the cell is not done.
+    """Read `result.json` of a cell's folder; None if the cell is not done.
 
     Raises:
-        FileError: if it is damaged; the message says what to do about this cell.
+        FileError: If it is damaged; the message says what to do about this cell.
     """
     try:
-        found = _read_object(path / RESULT)
-        return None if found is None else _validated(CellResult, found, path / RESULT)
+        raw = read_json(path / RESULT)
+        return None if raw is None else CellResult.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        why = f"{path / RESULT} has an invalid field {place}: {first['msg']}"
+        raise FileError(f"{why}; to run this cell again, delete {path}") from error
     except FileError as error:
         raise FileError(f"{error}; to run this cell again, delete {path}") from error
 
 
 def read_metrics(path: Path) -> Iterator[BatchMetrics]:
-    """Read `metrics.jsonl` of a cell's folder.
-
-    Args:
-        path: the folder of the cell.
-
-    Yields:
-        One item per batch, up to the first line that is torn or damaged.
-    """
+    """Read `metrics.jsonl` of a cell's folder, up to the first line that is torn or damaged."""
     for line in _whole_lines(path / METRICS):
         try:
             yield BatchMetrics.model_validate_json(line)
         except ValidationError:
             return
-
-
-def _read_object(path: Path) -> dict[str, Any] | None:
-    found = read_json(path)
-    if found is not None and not isinstance(found, dict):
-        raise FileError(f"cannot read {path}: it does not hold a JSON object")
-    return found
-
-
-def _validated(model: type[Model], raw: object, path: Path) -> Model:
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FileError(f"{path} has an invalid field {place}: {first['msg']}") from error
 
 
 class CellFolder:
@@ -322,24 +252,14 @@ class CellFolder:
         return arrays, manifest
 
     def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
-        """Append one line per file about a batch that is done.
-
-        Args:
-            metrics: the line of `metrics.jsonl`.
-            timings: the line of `timings.jsonl`.
-        """
+        """Append one line to `metrics.jsonl` and one to `timings.jsonl` about a batch."""
         with self._writing():
             for name, line in ((METRICS, metrics), (TIMINGS, timings)):
                 text = json.dumps(line, allow_nan=False) + "\n"
                 disk.write(self._lines[name], text.encode())
 
     def checkpoint(self, arrays: learner_file.Arrays, manifest: Mapping[str, Any]) -> None:
-        """Write everything that is needed to resume after `manifest["position"]` batches.
-
-        Args:
-            arrays: the state of the strategy.
-            manifest: the position and the tally.
-        """
+        """Write the state of the strategy after `manifest["position"]` batches, and the tally."""
         self._sync()
         try:
             learner_file.write(self.path / CHECKPOINT, arrays, manifest)
@@ -399,11 +319,7 @@ def failure_reason(error: BaseException) -> str:
 
 
 def cell_status(path: Path) -> CellStatus:
-    """Return the status of a cell; "stopped" is begun, but no process is working on it.
-
-    Args:
-        path: the folder of the cell, which need not exist.
-    """
+    """Return the status of a cell; "stopped" is begun, but no process is working on it."""
     if (path / RESULT).exists():
         return "done"
     if is_locked(path / LOCK):

@@ -25,7 +25,7 @@ from primavista.cli.suite import (
 from primavista.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from primavista.bench.folder import CellContents, CellResult
+    from primavista.bench.folder import CellResult
     from primavista.bench.plan import Plan
     from primavista.bench.run import CellState, Suite
 
@@ -158,13 +158,13 @@ def _describe_data(plan: Plan) -> str:
 
 def _print_results(console: Console, suite: Suite) -> None:
     """Print the closing table, the best strategy first."""
-    from primavista.bench.folder import read_cell
+    from primavista.bench.folder import read_result
 
-    done = [(state, read_cell(state.path)) for state in suite.states if state.status == "done"]
-    found = [(state, cell, cell.result) for state, cell in done if cell.result is not None]
+    done = [(state, read_result(state.path)) for state in suite.states if state.status == "done"]
+    found = [(state, result) for state, result in done if result is not None]
     if not found:
         return
-    first_state, _, first = found[0]
+    first_state, first = found[0]
     protocol = suite.plan.groups[0].protocols[0]
     what = "one video each after the first" if protocol == "nicv2" else protocol
     device = first_state.planned.cell.device
@@ -173,15 +173,17 @@ def _print_results(console: Console, suite: Suite) -> None:
     for column in COLUMNS:
         is_text = column in ("strategy", "over time")
         table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
-    for state, cell, result in sorted(found, key=lambda item: -(item[2].final.accuracy or 0.0)):
-        table.add_row(*_result_columns(state, cell, result))
+    for state, result in sorted(found, key=lambda pair: -(pair[1].final.accuracy or 0.0)):
+        table.add_row(*_result_columns(state, result))
     console.print(table)
 
 
-def _result_columns(state: CellState, cell: CellContents, result: CellResult) -> tuple[str, ...]:
+def _result_columns(state: CellState, result: CellResult) -> tuple[str, ...]:
+    from primavista.bench.folder import read_metrics
+
     seconds = result.learn_seconds or 0.0
     change = result.final.backward_transfer
-    accuracies = [line.measures.accuracy for line in cell.metrics]
+    accuracies = [line.measures.accuracy for line in read_metrics(state.path)]
     curve = [accuracy for accuracy in accuracies if accuracy is not None]
     return (
         state.planned.title.partition(" on ")[0].rpartition(":")[2],  # of a reference, the name
