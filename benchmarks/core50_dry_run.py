@@ -37,8 +37,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from primavista.bench.data import compare_with_core50, data_settings
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import RUN, read_json, read_lines, read_result, write_json
+from primavista.bench.local import Inline
 from primavista.bench.plan import Cell, Group, Plan, load_plan
 from primavista.bench.run import Suite
 from primavista.cli.progress import progress_bar

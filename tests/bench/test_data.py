@@ -20,8 +20,8 @@ from primavista.bench.data import (
     data_settings,
     open_cell_data,
 )
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import read_result
+from primavista.bench.local import Inline
 from primavista.errors import InputError
 from primavista.streams.core50 import layout
 from primavista.streams.core50.dataset import CORe50

@@ -14,8 +14,8 @@ from PIL import Image
 
 from primavista.bench import identity
 from primavista.bench.data import open_cell_data, split_of
-from primavista.bench.executors.local import Inline
 from primavista.bench.identity import code_fingerprint, data_fingerprint, package_version
+from primavista.bench.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError

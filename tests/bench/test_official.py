@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from primavista.bench.data import data_settings
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import RUN, read_json, read_result
+from primavista.bench.local import Inline
 from primavista.bench.plan import Cell, Plan, make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError

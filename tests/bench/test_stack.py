@@ -19,7 +19,7 @@ from pathlib import Path
 
 import primavista
 from primavista.bench.cell import RunSettings
-from primavista.bench.executors.local import work
+from primavista.bench.local import work
 from primavista.bench.plan import load_plan
 from primavista.strategies.frozen import DSLDA
 from primavista.strategies.naive import Naive

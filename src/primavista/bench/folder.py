@@ -50,7 +50,7 @@ KEPT = (
     "and the same command resumes"
 )
 
-CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
+CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]  # in the order of tables
 
 
 class _FileModel(BaseModel):

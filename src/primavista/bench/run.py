@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import torch
 
@@ -210,21 +211,20 @@ class Suite:
 
     def _check(self, settings: RunSettings, progress: Progress | None) -> None:
         """Open the data and build the streams and the backbone, before the first cell begins."""
-        cells = [state.planned.cell for state in self.states]
-        for data, split in {(cell.data, split_of(cell.data, cell.run)): None for cell in cells}:
-            opened = _open_for_check(data, settings.cache, cells[0].device, progress, split)
-            self._count_batches(data, opened, split)
-            self.plan.backbone.build(opened.frames)
-
-    def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
-        lengths: dict[tuple[str, int], int] = {}
+        opened: dict[tuple[Data, int], DataSet] = {}
+        lengths: dict[tuple[Data, str, int], int] = {}
         for state in self.states:
             cell = state.planned.cell
-            if cell.data == data and split_of(data, cell.run) == split:
-                key = cell.protocol, cell.run
-                if key not in lengths:
-                    lengths[key] = len(cell_stream(cell, opened))
-                state.batches = lengths[key]
+            split = split_of(cell.data, cell.run)
+            data = opened.get((cell.data, split))
+            if data is None:
+                data = _open_for_check(cell.data, settings.cache, cell.device, progress, split)
+                self.plan.backbone.build(data.frames)
+                opened[cell.data, split] = data
+            stream = cell.data, cell.protocol, cell.run
+            if stream not in lengths:
+                lengths[stream] = len(cell_stream(cell, data))
+            state.batches = lengths[stream]
 
 
 def _open_for_check(
@@ -236,18 +236,9 @@ def _open_for_check(
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:
-    """Count the cells by status.
-
-    Args:
-        states: the cells.
-
-    Returns:
-        How many are done, running, failed, stopped and waiting.
-    """
-    found = dict.fromkeys(("done", "running", "failed", "stopped", "waiting"), 0)
-    for state in states:
-        found[state.status] += 1
-    return found
+    """Count the cells by status: done, running, failed, stopped and waiting."""
+    found = Counter(state.status for state in states)
+    return {status: found[status] for status in get_args(CellStatus)}
 
 
 def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
@@ -300,17 +291,10 @@ def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
 
 
 def read_state(planned: PlannedCell, path: Path) -> CellState:
-    """Read how far a cell is from its folder.
+    """Read how far a cell is from its folder, which need not exist.
 
-    Args:
-        planned: the cell.
-        path: its folder, which need not exist.
-
-    Returns:
-        The state; if a file of the cell is damaged, the cell has failed, and the others go on.
-
-    Raises:
-        InputError: if the folder holds the result of another cell.
+    If a file of the cell is damaged, the cell has failed, and the others go on. A folder that holds
+    the result of another cell is an `InputError`.
     """
     state = CellState(planned, path, cell_status(path))
     try:

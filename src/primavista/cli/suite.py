@@ -64,18 +64,18 @@ def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor
         InputError: If there is no such place.
     """
     if on == "inline":
-        from primavista.bench.executors.local import Inline
+        from primavista.bench.local import Inline
 
         return Inline()
     if on == "local":
         import torch
 
-        from primavista.bench.executors.local import Processes
+        from primavista.bench.local import Processes
         from primavista.streams.store.workers import usable_cores
 
         return Processes(threads or usable_cores(), torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):
-        from primavista.bench.executors.ray import RayCluster
+        from primavista.bench.ray import RayCluster
 
         return RayCluster(on if on != "ray" else "", shared, per_gpu)
     raise InputError(f"--on {on}: choose local, inline, ray, or ray://HOST:PORT")

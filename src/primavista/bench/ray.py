@@ -24,7 +24,6 @@ from primavista.bench.cell import (
     ignore,
     run_cell,
 )
-from primavista.bench.executors.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.folder import (
     CHECKPOINT,
     FAILED,
@@ -37,6 +36,7 @@ from primavista.bench.folder import (
     read_json,
     write_bytes,
 )
+from primavista.bench.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.learner.distributed import ray_cluster
