@@ -45,12 +45,12 @@ class RunSettings:
     """The settings of running cells; none of them changes a number.
 
     Args:
-        cache: the folder where rendered data is kept.
-        checkpoint_seconds: the number of seconds after which a checkpoint is due.
-        checkpoint_batches: the number of batches after which a cheap checkpoint is due already.
-        checkpoint_share: a checkpoint is cheap if the last one took at most this share of the time
+        cache: The folder where rendered data is kept.
+        checkpoint_seconds: The number of seconds after which a checkpoint is due.
+        checkpoint_batches: The number of batches after which a cheap checkpoint is due already.
+        checkpoint_share: A checkpoint is cheap if the last one took at most this share of the time
             since.
-        registered: the references of strategies and backbones of the user's own, by name, which
+        registered: The references of strategies and backbones of the user's own, by name, which
             the process that runs a cell registers first.
     """
 
@@ -66,9 +66,9 @@ class CellJob:
     """A cell to be run in a folder.
 
     Args:
-        number: the number of the job, which its events carry.
-        cell: the cell.
-        folder: its folder.
+        number: The number of the job, which its events carry.
+        cell: The cell.
+        folder: Its folder.
     """
 
     number: int
@@ -81,12 +81,12 @@ class CellEvent:
     """Something that happened to a job.
 
     Args:
-        job: the number of the job.
-        kind: it started, learned a batch, is done, failed, or was restarted after its machine was
+        job: The number of the job.
+        kind: It started, learned a batch, is done, failed, or was restarted after its machine was
             lost.
-        line: the line of `metrics.jsonl`, if it is about a batch.
-        batches: the number of batches of the cell, if it is about a batch.
-        reason: why it failed or was restarted.
+        line: The line of `metrics.jsonl`, if it is about a batch.
+        batches: The number of batches of the cell, if it is about a batch.
+        reason: Why it failed or was restarted.
     """
 
     job: int
@@ -159,12 +159,12 @@ class CellRun:
     """A cell while it runs: its stream, its strategy, and the writing of its folder.
 
     Args:
-        job: the cell and its folder.
-        folder: the folder, open for writing.
-        settings: how cells are run.
-        on_event: called with every batch.
-        should_stop: asked after every batch.
-        on_checkpoint: called after each checkpoint.
+        job: The cell and its folder.
+        folder: The folder, open for writing.
+        settings: How cells are run.
+        on_event: Called with every batch.
+        should_stop: Asked after every batch.
+        on_checkpoint: Called after each checkpoint.
     """
 
     def __init__(
@@ -199,10 +199,10 @@ class CellRun:
         """Write a step to the folder, and a checkpoint if one is due.
 
         Args:
-            step: the measurements after a batch.
+            step: The measurements after a batch.
 
         Raises:
-            Interrupted: if the run was asked to stop; the checkpoint is written.
+            Interrupted: If the run was asked to stop; the checkpoint is written.
         """
         self._last = step
         line = BatchMetrics.from_step(step).model_dump(mode="json")
@@ -258,10 +258,10 @@ class _CheckpointSchedule:
     """The batches after which a checkpoint is due.
 
     Args:
-        settings: how often, and for which share of the time.
-        batch: the batch of the last checkpoint, or the one that the process began after.
-        at: the time of the last checkpoint on the monotonic clock, or of the beginning.
-        writing_seconds: the time that the last checkpoint took.
+        settings: How often, and for which share of the time.
+        batch: The batch of the last checkpoint, or the one that the process began after.
+        at: The time of the last checkpoint on the monotonic clock, or of the beginning.
+        writing_seconds: The time that the last checkpoint took.
     """
 
     settings: RunSettings
@@ -286,8 +286,8 @@ def cell_stream(cell: Cell, data: DataSet) -> Stream:
     """Return the batches of a cell, in the official order if the data has one.
 
     Args:
-        cell: the cell.
-        data: its data set.
+        cell: The cell.
+        data: Its data set.
     """
     stream = open_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
     return stream if cell.limit is None else stream[: cell.limit]
@@ -313,10 +313,10 @@ def check_device(cell: Cell) -> None:
     """Refuse a cell that this machine cannot run.
 
     Args:
-        cell: the cell.
+        cell: The cell.
 
     Raises:
-        InputError: if it needs a GPU that is not there, or a precision that the CPU does not have.
+        InputError: If it needs a GPU that is not there, or a precision that the CPU does not have.
     """
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
@@ -328,7 +328,7 @@ def torch_settings(cell: Cell) -> Iterator[None]:
     """Set torch's threads, precision and determinism for a cell, and restore them afterwards.
 
     Args:
-        cell: the cell.
+        cell: The cell.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     threads = torch.get_num_threads()

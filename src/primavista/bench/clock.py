@@ -15,7 +15,7 @@ def now(strategy: Strategy) -> float:
     """Return the time in seconds, after everything that was asked of the device is done.
 
     Args:
-        strategy: its device is waited for.
+        strategy: Its device is waited for.
     """
     if strategy.device.type == "cuda":
         torch.cuda.synchronize(strategy.device)
@@ -26,7 +26,7 @@ class Clock:
     """The seconds that one batch of a strategy took; the device is waited for.
 
     Args:
-        strategy: the strategy.
+        strategy: The strategy.
     """
 
     def __init__(self, strategy: Strategy) -> None:

@@ -104,26 +104,26 @@ class CellResult(_FileModel):
     """The content of `result.json`.
 
     Args:
-        format: the version of the file.
-        final: the measures after the last batch.
+        format: The version of the file.
+        final: The measures after the last batch.
         matrix: R, with `batches`, `tasks` and `rows` as in `metrics.AccuracyMatrix`.
-        confusion: the confusion matrix after the last batch: rows are true classes.
-        classes: the names of the classes.
-        categories: the category of each class.
-        batches: how many batches were learned.
-        learn_seconds: time spent learning.
-        solve_seconds: time spent solving for the weights of heads that keep sums.
-        test_seconds: time spent testing.
-        peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
-        operations: floating-point operations per frame of the last batch, by the fields of
+        confusion: The confusion matrix after the last batch: rows are true classes.
+        classes: The names of the classes.
+        categories: The category of each class.
+        batches: How many batches were learned.
+        learn_seconds: Time spent learning.
+        solve_seconds: Time spent solving for the weights of heads that keep sums.
+        test_seconds: Time spent testing.
+        peak_bytes: The most memory in use beyond what was in use at the start; see `bench.cost`.
+        operations: Floating-point operations per frame of the last batch, by the fields of
             `cost.Operations`; None if they cannot be counted.
-        state_bytes: bytes beyond the network, its head and stored data.
-        stored_bytes: bytes of stored data.
-        parameters: the parameters of the network, and D for each class: those of a linear head.
-        order: the origin of the order of the batches.
-        data: the facts of the data.
-        state_sha256: the checksum of the strategy's final state.
-        machine: the machine that ran the last batches.
+        state_bytes: Bytes beyond the network, its head and stored data.
+        stored_bytes: Bytes of stored data.
+        parameters: The parameters of the network, and D for each class: those of a linear head.
+        order: The origin of the order of the batches.
+        data: The facts of the data.
+        state_sha256: The checksum of the strategy's final state.
+        machine: The machine that ran the last batches.
     """
 
     format: Literal[1] = 1
@@ -180,12 +180,12 @@ class CellFolder:
     An exception in the block goes to `failed.json`.
 
     Args:
-        path: the folder; it is made if it does not exist.
-        cell: the cell that `run.json` must hold; a folder of another cell is refused.
+        path: The folder; it is made if it does not exist.
+        cell: The cell that `run.json` must hold; a folder of another cell is refused.
 
     Raises:
-        InputError: on entering, if the folder holds another cell.
-        FileError: on entering, if it cannot be written, or if another process holds it.
+        InputError: On entering, if the folder holds another cell.
+        FileError: On entering, if it cannot be written, or if another process holds it.
     """
 
     def __init__(self, path: Path, cell: Cell) -> None:
@@ -225,7 +225,7 @@ class CellFolder:
             The arrays and the manifest of the checkpoint; None if there is none.
 
         Raises:
-            FileError: if the checkpoint is damaged, of another format, or has seen lines that are
+            FileError: If the checkpoint is damaged, of another format, or has seen lines that are
                 not there.
         """
         state = self._read_checkpoint() if (self.path / CHECKPOINT).exists() else None
@@ -333,10 +333,10 @@ class GroupRecord(StrictModel):
     """A group of a plan in `plan.json`.
 
     Args:
-        name: the name of the group.
-        title: its heading in reports.
-        plan: the name of its plan.
-        cells: the folders of its cells, relative to the folder of the results.
+        name: The name of the group.
+        title: Its heading in reports.
+        plan: The name of its plan.
+        cells: The folders of its cells, relative to the folder of the results.
     """
 
     name: str
@@ -349,10 +349,10 @@ class FolderRecord(StrictModel):
     """The content of `plan.json`: several plans may share a folder of results.
 
     Args:
-        format: the version of the file.
-        base: the settings that all cells share.
-        groups: the groups of all the plans; a cell that was begun stays in its groups.
-        plans: the plans as they were last run, by name.
+        format: The version of the file.
+        base: The settings that all cells share.
+        groups: The groups of all the plans; a cell that was begun stays in its groups.
+        plans: The plans as they were last run, by name.
     """
 
     format: Literal[1] = 1
@@ -367,12 +367,12 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
     Any plan may claim a folder without started cells.
 
     Args:
-        out: the folder of the results.
-        plan: the plan.
-        planned: its cells.
+        out: The folder of the results.
+        plan: The plan.
+        planned: Its cells.
 
     Raises:
-        InputError: if the folder holds results with another base; nothing is changed.
+        InputError: If the folder holds results with another base; nothing is changed.
     """
     found, base = read_folder_record(out), plan.base()
     if found is None or not any(out.rglob(RUN)):
@@ -425,11 +425,11 @@ def saved_plan(out: Path, name: str) -> Plan | None:
     """Return a plan as it was last run in a folder, with everything that was set then.
 
     Args:
-        out: the folder of the results.
-        name: the name of the plan.
+        out: The folder of the results.
+        name: The name of the plan.
 
     Raises:
-        FileError: if `plan.json` is damaged.
+        FileError: If `plan.json` is damaged.
     """
     record = read_folder_record(out)
     if record is None or name not in record.plans:
@@ -444,13 +444,13 @@ def read_folder_record(out: Path) -> FolderRecord | None:
     """Read `plan.json` of a folder of results.
 
     Args:
-        out: the folder.
+        out: The folder.
 
     Returns:
         Its content; None if there is no such file.
 
     Raises:
-        FileError: if it is damaged.
+        FileError: If it is damaged.
     """
     raw = read_json(out / PLAN)
     try:
@@ -463,10 +463,10 @@ def make_folder(path: Path) -> None:
     """Make a folder and its parents.
 
     Args:
-        path: the folder, which may exist already.
+        path: The folder, which may exist already.
 
     Raises:
-        FileError: if it cannot be made.
+        FileError: If it cannot be made.
     """
     with file_errors("make", path, CHOOSE_FOLDER):
         path.mkdir(parents=True, exist_ok=True)
@@ -476,13 +476,13 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Returns:
         Its content; None if there is no such file.
 
     Raises:
-        FileError: if it cannot be read, or is not JSON.
+        FileError: If it cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_bytes())
@@ -501,7 +501,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     when the cell resumes.
 
     Args:
-        path: the file.
+        path: The file.
 
     Returns:
         One object per line; an empty list if there is no such file.
@@ -530,11 +530,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, the whole of it or nothing; each key begins a line.
 
     Args:
-        path: the file.
-        value: its content.
+        path: The file.
+        value: Its content.
 
     Raises:
-        FileError: if it cannot be written.
+        FileError: If it cannot be written.
     """
     items = value.items()
     lines = [f" {json.dumps(key)}: {json.dumps(item, allow_nan=False)}" for key, item in items]
@@ -545,11 +545,11 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, the whole of it or nothing.
 
     Args:
-        path: the file.
-        data: its content.
+        path: The file.
+        data: Its content.
 
     Raises:
-        FileError: if it cannot be written.
+        FileError: If it cannot be written.
     """
     with file_errors("write", path, KEPT):
         write_atomically(path, data)

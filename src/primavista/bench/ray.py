@@ -53,8 +53,8 @@ class RayCluster:
 
     Args:
         address: "" (the cluster of this machine, or a new one here) or "ray://HOST:PORT".
-        shared: whether the folders are on storage that every node sees under the same path.
-        per_gpu: how many cells run at a time on each GPU.
+        shared: Whether the folders are on storage that every node sees under the same path.
+        per_gpu: How many cells run at a time on each GPU.
     """
 
     address: str = ""
@@ -65,13 +65,13 @@ class RayCluster:
         """Run every job; Ray decides where and when. See `Executor`.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event.
 
         Raises:
-            InputError: if no node has room for a job.
-            KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
+            InputError: If no node has room for a job.
+            KeyboardInterrupt: After Ctrl-C; the checkpoints are written.
         """
         with ray_cluster(self.address) as ray:
             _check_room(ray, jobs)
@@ -97,10 +97,10 @@ class Mailbox:
         """Keep a letter for the driver, and return whether the worker should stop.
 
         Args:
-            job: the number of the job.
-            attempt: the number of the attempt; letters of a lost attempt are ignored.
+            job: The number of the job.
+            attempt: The number of the attempt; letters of a lost attempt are ignored.
             kind: "save", or the kind of an event of the cell.
-            payload: the content.
+            payload: The content.
         """
         self._letters.append((job, attempt, kind, payload))
         return self._stopping

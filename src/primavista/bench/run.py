@@ -45,15 +45,15 @@ class CellState:
     """The progress of one cell of a plan.
 
     Args:
-        planned: the cell.
-        path: its folder.
-        status: the status of its folder, or that of its last event since.
-        batch: the last batch that it has learned.
-        batches: how many batches it has; None if that is not known yet.
-        accuracy: the last accuracy, in percent.
-        reason: why it failed, or was restarted.
-        seconds: the time spent on its batches.
-        began: when its batch at hand began, on the monotonic clock.
+        planned: The cell.
+        path: Its folder.
+        status: The status of its folder, or that of its last event since.
+        batch: The last batch that it has learned.
+        batches: How many batches it has; None if that is not known yet.
+        accuracy: The last accuracy, in percent.
+        reason: Why it failed, or was restarted.
+        seconds: The time spent on its batches.
+        began: When its batch at hand began, on the monotonic clock.
     """
 
     planned: PlannedCell
@@ -70,7 +70,7 @@ class CellState:
         """Follow an event of the cell.
 
         Args:
-            event: the event.
+            event: The event.
         """
         if event.kind == "batch":
             self._learned(event)
@@ -104,12 +104,12 @@ class Executor(Protocol):
         """Run every job; one that fails does not stop the others.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event of every job, in the calling thread.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event of every job, in the calling thread.
 
         Raises:
-            KeyboardInterrupt: if the user stopped it; each running job has written a checkpoint.
+            KeyboardInterrupt: If the user stopped it; each running job has written a checkpoint.
         """
 
 
@@ -118,15 +118,15 @@ class Suite:
     """The cells of a plan and their folders.
 
     Args:
-        plan: the plan.
-        out: the folder of the results.
-        groups: the names of the groups to run; all if there are none.
-        settings: how cells are run; by default rendered data goes into `out`.
-        progress: called with (done, total) in bytes while files of the data are read for the first
+        plan: The plan.
+        out: The folder of the results.
+        groups: The names of the groups to run; all if there are none.
+        settings: How cells are run; by default rendered data goes into `out`.
+        progress: Called with (done, total) in bytes while files of the data are read for the first
             time, for their fingerprint.
 
     Raises:
-        InputError: if the plan has no such group, or if a folder holds another cell.
+        InputError: If the plan has no such group, or if a folder holds another cell.
     """
 
     plan: Plan
@@ -160,17 +160,17 @@ class Suite:
         """Run the cells that are not done yet.
 
         Args:
-            executor: the executor.
-            on_event: called with every event and the state of its cell after it.
-            trackers: they follow every cell.
-            progress: called while frames are rendered, with their number and total.
+            executor: The executor.
+            on_event: Called with every event and the state of its cell after it.
+            trackers: They follow every cell.
+            progress: Called while frames are rendered, with their number and total.
 
         Returns:
             The cells that failed.
 
         Raises:
-            InputError: if something is wrong with the plan; it is found before the first cell runs.
-            KeyboardInterrupt: if the user stopped it; the same call resumes.
+            InputError: If something is wrong with the plan; it is found before the first cell runs.
+            KeyboardInterrupt: If the user stopped it; the same call resumes.
         """
         assert self.settings is not None
         self.settings = replace(self.settings, registered=self._registered())
@@ -248,8 +248,8 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     whose number of batches is not known yet has as many as the longest known one of its protocol.
 
     Args:
-        states: the cells.
-        at_once: how many cells run side by side.
+        states: The cells.
+        at_once: How many cells run side by side.
 
     Returns:
         Seconds; None if no batch has been learned yet, or nothing tells how many are left.
