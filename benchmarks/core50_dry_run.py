@@ -37,9 +37,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from primavista.bench.data import compare_with_core50, data_settings
-from primavista.bench.executors.local import Inline
-from primavista.bench.folder import CellContents, read_cell, read_lines, write_json
-from primavista.bench.plan import Group, Plan, load_plan
+from primavista.bench.folder import RUN, read_json, read_lines, read_result, write_json
+from primavista.bench.local import Inline
+from primavista.bench.plan import Cell, Group, Plan, load_plan
 from primavista.bench.run import Suite
 from primavista.cli.progress import progress_bar
 from primavista.networks.base import NETWORKS
@@ -187,31 +187,37 @@ def peak_bytes() -> int:
 def measurements(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the time per test of each strategy, the test frames, and the order sources."""
     tests: dict[str, list[float]] = {}
-    cells = [read_cell(folder) for folder in folders]
-    for cell in cells:
-        times = [line["test_seconds"] for line in read_lines(cell.path / "timings.jsonl")]
-        tests.setdefault(cell.cell.strategy, []).extend(times)
-    facts = [_facts(cell) for cell in cells]
+    cells = [_cell(folder) for folder in folders]
+    for cell, folder in zip(cells, folders, strict=True):
+        times = [line["test_seconds"] for line in read_lines(folder / "timings.jsonl")]
+        tests.setdefault(cell.strategy, []).extend(times)
+    facts = [_facts(folder) for folder in folders]
     return {
         "seconds_per_test": {name: statistics.median(times) for name, times in tests.items()},
         "frames_per_test": sorted({one.test_frames for one in facts}),
         "comparable": sorted({str(compare_with_core50(one).test_set) for one in facts}),
         "orders": sorted(
-            {f"{cell.cell.protocol}: {_facts(cell).order}" for cell in cells}, key=str.casefold
+            {f"{cell.protocol}: {one.order}" for cell, one in zip(cells, facts, strict=True)},
+            key=str.casefold,
         ),
     }
 
 
-def _facts(cell: CellContents) -> Any:
-    assert cell.result is not None
-    return cell.result.data
+def _cell(folder: Path) -> Cell:
+    return Cell.model_validate(read_json(folder / RUN))
+
+
+def _facts(folder: Path) -> Any:
+    result = read_result(folder)
+    assert result is not None
+    return result.data
 
 
 def metrics_by_cell(out: Path) -> dict[str, str]:
     """Return `metrics.jsonl` of each cell by everything its numbers depend on except the data."""
     found = {}
     for path in out.rglob("result.json"):
-        cell = read_cell(path.parent).cell
+        cell = _cell(path.parent)
         key = cell.model_dump(mode="json", exclude={"data", "data_sha256", "test_thin"})
         found[json.dumps(key, sort_keys=True)] = (path.parent / "metrics.jsonl").read_text()
     return found

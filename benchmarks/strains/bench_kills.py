@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from primavista.bench.cell import RunSettings
-from primavista.bench.executors.local import Inline
+from primavista.bench.local import Inline
 from primavista.bench.plan import Plan, make_plan
 from primavista.bench.run import Suite
 from strains.endure import Step, Tally

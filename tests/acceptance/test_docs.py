@@ -43,7 +43,7 @@ def write_toys(folder: Path) -> None:
 
 def write_results(page: Path, folder: Path) -> None:
     """Run the plan of a page, smaller, so that the page's code finds results."""
-    from primavista.bench.executors.local import Inline
+    from primavista.bench.local import Inline
     from primavista.bench.plan import load_plan
     from primavista.bench.run import Suite
 

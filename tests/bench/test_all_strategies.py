@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from primavista.bench.executors.local import Inline
+from primavista.bench.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite, counts
 from primavista.errors import InputError

@@ -20,8 +20,8 @@ from primavista.bench.data import (
     data_settings,
     open_cell_data,
 )
-from primavista.bench.executors.local import Inline
-from primavista.bench.folder import read_cell
+from primavista.bench.folder import read_result
+from primavista.bench.local import Inline
 from primavista.errors import InputError
 from primavista.streams.core50 import layout
 from primavista.streams.core50.dataset import CORe50
@@ -107,7 +107,7 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
     runs = suite("ncm", data=data_settings(str(source), size=32), limit=None, protocol="nicv2-14")
     assert not runs.run(Inline())
     (state,) = runs.states
-    facts = read_cell(state.path).result.data
+    facts = read_result(state.path).data
     assert facts == DataFacts(
         core50=CORe50Facts("object", "full" if kind == "store" else "reduced", complete=False),
         size=32,

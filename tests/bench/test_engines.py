@@ -7,7 +7,7 @@ import json
 import pytest
 
 from primavista.bench.cell import CellJob, Interrupted, run_cell
-from primavista.bench.executors.local import Inline
+from primavista.bench.local import Inline
 from primavista.engine.representation import onnx_installed
 from primavista.errors import InputError
 

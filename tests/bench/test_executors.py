@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from primavista.bench.cell import CellJob, Interrupted, RunSettings, run_cell
-from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.folder import CellFolder
 from primavista.bench.identity import package_version
+from primavista.bench.local import Inline, Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.run import Suite, counts, seconds_left
 from primavista.errors import InputError
@@ -249,7 +249,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from primavista.bench.cell import RunSettings
-from primavista.bench.executors.local import Inline, Processes
+from primavista.bench.local import Inline, Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.run import Suite
 if __name__ == "__main__":

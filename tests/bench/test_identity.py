@@ -14,8 +14,8 @@ from PIL import Image
 
 from primavista.bench import identity
 from primavista.bench.data import open_cell_data, split_of
-from primavista.bench.executors.local import Inline
 from primavista.bench.identity import code_fingerprint, data_fingerprint, package_version
+from primavista.bench.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError
@@ -183,10 +183,10 @@ def test_what_the_users_files_import_from_each_other_counts(tmp_path, monkeypatc
         "own_of_a_test/heads.py": """
 from collections import OrderedDict
 import numpy
-from primavista.strategies.ncm import NCM
+from primavista.strategies.base import EmbeddingStrategy
 from . import rates
 
-class Mine(NCM):
+class Mine(EmbeddingStrategy):
     pass
 """,
         "own_of_a_test/rates.py": "def scale():\n    from beside_of_a_test import SCALE\n",
@@ -198,6 +198,7 @@ class Mine(NCM):
         (site / name).write_text(text)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(registry, "_OWN", {})
+    monkeypatch.setattr(registry, "_OWN_LOOKS", {})
     strategy = "own_of_a_test.heads:Mine"
     register(strategy)
     first = code_fingerprint(strategy)

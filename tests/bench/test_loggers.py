@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import METRICS, read_lines
+from primavista.bench.local import Inline
 from primavista.bench.trackers import make_tracker
 from primavista.errors import InputError, MissingExtraError
 

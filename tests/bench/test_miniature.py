@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from primavista.bench.cell import RunSettings
-from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.folder import METRICS, read_json, read_lines
+from primavista.bench.local import Inline, Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.run import Suite
 from primavista.report import write_report

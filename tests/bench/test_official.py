@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from primavista.bench.data import data_settings
-from primavista.bench.executors.local import Inline
-from primavista.bench.folder import read_cell
+from primavista.bench.folder import RUN, read_json, read_result
+from primavista.bench.local import Inline
 from primavista.bench.plan import Cell, Plan, make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError
@@ -40,8 +40,8 @@ def plan(path: Path, protocols: list[Any] | None = None, **data: Any) -> Plan:
 def test_a_plan_runs_over_official_files(tmp_path: Path) -> None:
     suite = Suite(plan(write_cifar(tmp_path), sessions=2), tmp_path / "out")
     assert not suite.run(Inline())
-    found = [read_cell(state.path) for state in suite.states]
-    assert [one.cell.protocol for one in found] == [
+    cells = [Cell.model_validate(read_json(state.path / RUN)) for state in suite.states]
+    assert [cell.protocol for cell in cells] == [
         "class-incremental:classes_per_batch=1,first=2",
         "nicv2:first=2",
     ]
@@ -49,9 +49,9 @@ def test_a_plan_runs_over_official_files(tmp_path: Path) -> None:
         json.loads((state.path / "result.json").read_text())["batches"] for state in suite.states
     ]
     assert batches == [3, 7]  # two classes and then one each; 2 of 8 sessions and then one each
-    facts = found[0].result.data
+    facts = read_result(suite.states[0].path).data
     assert (facts.train_frames, facts.test_frames, facts.train_sessions) == (24, 8, 8)
-    assert found[0].cell.data.name == "cifar100"
+    assert cells[0].data.name == "cifar100"
     folders = [state.path.parent.name for state in suite.states]
     assert folders == ["class-incremental-classes_per_batch=1-first=2", "nicv2-first=2"]
 

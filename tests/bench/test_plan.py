@@ -7,8 +7,11 @@ from primavista.bench.data import open_cell_data
 from primavista.bench.evaluate import TestSet
 from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
+from primavista.bench.resolve import all_options
 from primavista.errors import InputError
+from primavista.strategies import registry
 from primavista.strategies.builtin import RENORM
+from primavista.strategies.registry import register, strategy_class
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream
@@ -253,3 +256,25 @@ def test_paths_in_a_plan_are_relative_to_its_file(tmp_path, monkeypatch):
     plan = load_plan(str(tmp_path / "plans" / "mine.toml"))
     assert plan.data.path == str(tmp_path / "toys")
     assert plan.data.name == "toys"  # not "folder"
+
+
+def test_options_are_read_off_their_declaration(monkeypatch):
+    """No strategy is built for it, and what is missing or wrong is found all the same."""
+    monkeypatch.setattr(registry, "_OWN", {})
+    monkeypatch.setattr(registry, "_OWN_LOOKS", {})
+
+    class Mine(strategy_class("ncm")):
+        def __init__(self, backbone, *, seed=0, rate, flavour="plain"):
+            raise AssertionError("it was built")
+
+    register(Mine, "mine-of-a-test")
+    given = {"rate": 2}
+    assert all_options("mine-of-a-test", "nicv2", given) == {"rate": 2, "flavour": "plain"}
+    with pytest.raises(InputError, match=r"do not suit 'mine-of-a-test'.*rate"):
+        all_options("mine-of-a-test", "nicv2", {})
+    with pytest.raises(InputError, match=r"no option rat: .*did you mean rate"):
+        all_options("mine-of-a-test", "nicv2", {"rat": 2})
+    assert all_options("ewc", "nicv2-79", {"lam": 1.0})["r_max"] == 1.25  # table:renormpar
+    for strategy, wrong in (("ridge", {"balance": 7.0}), ("ewc", {"epochs": -1})):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            all_options(strategy, "nicv2", wrong)

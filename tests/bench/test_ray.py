@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from primavista.bench.cell import CellJob, run_cell
-from primavista.bench.executors.local import Inline
-from primavista.bench.executors.ray import RayCluster
+from primavista.bench.local import Inline
+from primavista.bench.ray import RayCluster
 from primavista.errors import InputError
 
 ray = pytest.importorskip("ray")

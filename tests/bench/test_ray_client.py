@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from primavista.bench.executors.local import Inline
+from primavista.bench.local import Inline
 
 pytest.importorskip("ray")
 # one cluster at a time: two on one machine get in each other's way

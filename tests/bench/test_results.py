@@ -14,7 +14,6 @@ import sys
 import pytest
 
 from primavista.bench.data import RenderedData
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import (
     CHECKPOINT,
     METRICS,
@@ -23,6 +22,7 @@ from primavista.bench.folder import (
     claim_folder,
     read_lines,
 )
+from primavista.bench.local import Inline
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import FileError, InputError
 from primavista.storage.disk import BusyError, FileLock, is_locked

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from primavista.bench.executors.local import Inline
 from primavista.bench.folder import saved_plan
+from primavista.bench.local import Inline
 from primavista.cli.bench import app
 from primavista.errors import FileError, InputError
 from primavista.report.read import read_results

@@ -10,12 +10,9 @@ import pytest
 
 from primavista.report.accuracy_lookup import find_finals
 from primavista.report.read import StoredCell, read_results
-from primavista.report.sections import build_page
 from primavista.report.series import build_series
 
 from .test_report import make_cell
-
-LEGACY = Path(__file__).parents[1] / "legacy" / "bench" / "interrupted"
 
 
 def change(path: Path, **fields: Any) -> None:
@@ -68,15 +65,6 @@ def test_foreign_settings_tell_series_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_options_of_earlier_versions_have_their_present_names(tmp_path: Path) -> None:
-    data = {"kind": "core50", "path": "/data"}
-    make_cell(tmp_path, run=0, options={"past": 0.99}, data=data)
-    make_cell(tmp_path, run=1, options={"moments_decay": 0.99}, data=data)
-    (series,) = build_series(read_results(tmp_path).cells)
-    assert series.options["moments_decay"] == 0.99
-    assert len(series.cells) == 2
-
-
 def test_a_cell_of_version_0_1_is_named_by_its_rule_with_and_without_a_present_one(
     tmp_path: Path,
 ) -> None:
@@ -99,17 +87,6 @@ def test_claims_do_not_mix_cells_of_version_0_1_with_present_ones(tmp_path: Path
         make_cell(tmp_path, strategy, run=1, accuracies=(30.0,), options=options, data=data)
     (finals,) = find_finals(read_results(tmp_path).cells)
     assert sorted(len(cells) for cells in finals.cells.values()) == [1, 1, 1, 1]
-
-
-def test_a_report_says_which_cells_follow_the_rules_of_version_0_1(tmp_path: Path) -> None:
-    page = build_page(read_results(LEGACY), {})
-    (note,) = (note for note in page.notes if "version 0.1" in note)
-    assert "prima (rule=frames)" in note
-    assert "ar1* (moments=pretrained, unseen=reset)" in note
-    present = {"balance": 1.0, "rule": "lessons"}
-    make_cell(tmp_path, "prima", options=present, data={"kind": "core50", "path": "/data"})
-    page = build_page(read_results(tmp_path), {})
-    assert not any("version 0.1" in note for note in page.notes)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -26,14 +25,13 @@ from primavista.bench.folder import (
     BatchMetrics,
     CellFolder,
     CellResult,
+    failure_reason,
     read_lines,
     read_metrics,
 )
 from primavista.bench.metrics import AccuracyMatrix, Tally
-from primavista.bench.plan import Cell, check_precision
-from primavista.engine.frames import read_frames
-from primavista.errors import InputError, PrimavistaError
-from primavista.networks.base import build
+from primavista.bench.plan import Cell, check_precision, side_of
+from primavista.errors import InputError
 from primavista.storage import learner_file
 from primavista.strategies.base import Strategy
 from primavista.strategies.creation import create
@@ -48,12 +46,12 @@ class RunSettings:
     """The settings of running cells; none of them changes a number.
 
     Args:
-        cache: the folder where rendered data is kept.
-        checkpoint_seconds: the number of seconds after which a checkpoint is due.
-        checkpoint_batches: the number of batches after which a cheap checkpoint is due already.
-        checkpoint_share: a checkpoint is cheap if the last one took at most this share of the time
+        cache: The folder where rendered data is kept.
+        checkpoint_seconds: The number of seconds after which a checkpoint is due.
+        checkpoint_batches: The number of batches after which a cheap checkpoint is due already.
+        checkpoint_share: A checkpoint is cheap if the last one took at most this share of the time
             since.
-        registered: the references of strategies and backbones of the user's own, by name, which
+        registered: The references of strategies and backbones of the user's own, by name, which
             the process that runs a cell registers first.
     """
 
@@ -69,9 +67,9 @@ class CellJob:
     """A cell to be run in a folder.
 
     Args:
-        number: the number of the job, which its events carry.
-        cell: the cell.
-        folder: its folder.
+        number: The number of the job, which its events carry.
+        cell: The cell.
+        folder: Its folder.
     """
 
     number: int
@@ -84,12 +82,12 @@ class CellEvent:
     """Something that happened to a job.
 
     Args:
-        job: the number of the job.
-        kind: it started, learned a batch, is done, failed, or was restarted after its machine was
+        job: The number of the job.
+        kind: It started, learned a batch, is done, failed, or was restarted after its machine was
             lost.
-        line: the line of `metrics.jsonl`, if it is about a batch.
-        batches: the number of batches of the cell, if it is about a batch.
-        reason: why it failed or was restarted.
+        line: The line of `metrics.jsonl`, if it is about a batch.
+        batches: The number of batches of the cell, if it is about a batch.
+        reason: Why it failed or was restarted.
     """
 
     job: int
@@ -107,72 +105,67 @@ class Interrupted(BaseException):
 
 
 def ignore(event: CellEvent) -> None:
-    """Do nothing about an event.
-
-    Args:
-        event: the event.
-    """
-
-
-def never() -> bool:
-    """Return False: the default of `should_stop`."""
-    return False
+    """Do nothing about an event."""
 
 
 def run_cell(
     job: CellJob,
     settings: RunSettings,
     on_event: OnEvent = ignore,
-    should_stop: Callable[[], bool] = never,
+    should_stop: Callable[[], bool] = lambda: False,
     on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a cell in its folder, from its checkpoint if there is one.
 
-    An error ends the cell alone: it becomes a "failed" event and `failed.json` in the folder.
+    An error ends only this cell: it becomes a "failed" event and `failed.json` in the folder.
 
     Args:
-        job: the cell and its folder.
-        settings: how cells are run.
-        on_event: called with every event.
-        should_stop: asked after every batch but the last; True writes a checkpoint and raises
+        job: The cell and its folder.
+        settings: How cells are run.
+        on_event: Called with every event.
+        should_stop: Asked after every batch but the last; True writes a checkpoint and raises
             `Interrupted`.
-        on_checkpoint: called after each checkpoint.
+        on_checkpoint: Called after each checkpoint.
 
     Raises:
-        Interrupted: if `should_stop` asked for it.
+        Interrupted: If `should_stop` asked for it.
     """
     cell = job.cell
-    with report_outcome(job, on_event), cell_folder(job) as folder, torch_settings(cell):
-        if folder.done:
-            return
-        check_device(cell)
-        running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
-        steps = evaluate(
-            running.strategy,
-            running.stream,
-            test_every=cell.test_every,
-            test_thin=cell.test_thin,
-            retrain=cell.retrain,
-            start=running.start,
-            tally=running.tally,
-            features=running.features,
-        )
-        for step in steps:
-            running.record(step)
-        running.finish()
+    on_event(CellEvent(job.number, "start"))
+    try:
+        with CellFolder(job.folder, cell) as folder, torch_settings(cell):
+            if not folder.done:
+                check_device(cell)
+                running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
+                steps = evaluate(
+                    running.strategy,
+                    running.stream,
+                    test_every=cell.test_every,
+                    test_thin=cell.test_thin,
+                    retrain=cell.retrain,
+                    start=running.start,
+                    tally=running.tally,
+                    features=running.features,
+                )
+                for step in steps:
+                    running.record(step)
+                running.finish()
+    except Exception as error:
+        on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
+    else:
+        on_event(CellEvent(job.number, "done"))
 
 
 class CellRun:
     """A cell while it runs: its stream, its strategy, and the writing of its folder.
 
     Args:
-        job: the cell and its folder.
-        folder: the folder, open for writing.
-        settings: how cells are run.
-        on_event: called with every batch.
-        should_stop: asked after every batch.
-        on_checkpoint: called after each checkpoint.
-        alone: whether no other cell runs in this process, so that peak memory can be measured.
+        job: The cell and its folder.
+        folder: The folder, open for writing.
+        settings: How cells are run.
+        on_event: Called with every batch.
+        should_stop: Asked after every batch.
+        on_checkpoint: Called after each checkpoint.
     """
 
     def __init__(
@@ -182,14 +175,13 @@ class CellRun:
         settings: RunSettings,
         on_event: OnEvent,
         should_stop: Callable[[], bool],
-        on_checkpoint: Callable[[], None] = lambda: None,
-        alone: bool = True,
+        on_checkpoint: Callable[[], None],
     ) -> None:
         cell = job.cell
         register_all(settings.registered)
         data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
         self.cell = cell
-        self._memory = PeakMemory(cell.device) if alone else None
+        self._memory = PeakMemory(cell.device)
         self.stream = cell_stream(cell, data)
         self.strategy = cell_strategy(cell, data)
         self.features = _kept_features(
@@ -208,10 +200,10 @@ class CellRun:
         """Write a step to the folder, and a checkpoint if one is due.
 
         Args:
-            step: the measurements after a batch.
+            step: The measurements after a batch.
 
         Raises:
-            Interrupted: if the run was asked to stop; the checkpoint is written.
+            Interrupted: If the run was asked to stop; the checkpoint is written.
         """
         self._last = step
         line = BatchMetrics.from_step(step).model_dump(mode="json")
@@ -220,7 +212,7 @@ class CellRun:
             "learn_seconds": step.learn_seconds,
             "solve_seconds": step.solve_seconds,
             "test_seconds": step.test_seconds,
-            "peak_bytes": self._memory.bytes if self._memory else None,
+            "peak_bytes": self._memory.bytes,
         }
         self._folder.append(line, timings)
         self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
@@ -267,10 +259,10 @@ class _CheckpointSchedule:
     """The batches after which a checkpoint is due.
 
     Args:
-        settings: how often, and for which share of the time.
-        batch: the batch of the last checkpoint, or the one that the process began after.
-        at: the time of the last checkpoint on the monotonic clock, or of the beginning.
-        writing_seconds: the time that the last checkpoint took.
+        settings: How often, and for which share of the time.
+        batch: The batch of the last checkpoint, or the one that the process began after.
+        at: The time of the last checkpoint on the monotonic clock, or of the beginning.
+        writing_seconds: The time that the last checkpoint took.
     """
 
     settings: RunSettings
@@ -291,78 +283,25 @@ class _CheckpointSchedule:
         self.writing_seconds = self.at - began
 
 
-@contextmanager
-def report_outcome(job: CellJob, on_event: OnEvent) -> Iterator[None]:
-    """Report the start of a job and its end: done, or failed with the reason of an exception.
-
-    Args:
-        job: the job.
-        on_event: called with the events.
-    """
-    on_event(CellEvent(job.number, "start"))
-    try:
-        yield
-    except Exception as error:
-        on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
-    else:
-        on_event(CellEvent(job.number, "done"))
-
-
-@contextmanager
-def cell_folder(job: CellJob) -> Iterator[CellFolder]:
-    """Open the folder of a job for writing; an exception in the block goes to its `failed.json`.
-
-    Args:
-        job: the job.
-    """
-    with CellFolder(job.folder, job.cell) as folder:
-        try:
-            yield folder
-        except Exception as error:
-            folder.fail(failure_reason(error), traceback.format_exc())
-            raise
-
-
-def failure_reason(error: BaseException) -> str:
-    """Return one line for the user about an error.
-
-    Args:
-        error: the error.
-    """
-    return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
-
-
 def cell_stream(cell: Cell, data: DataSet) -> Stream:
     """Return the batches of a cell, in the official order if the data has one.
 
     Args:
-        cell: the cell.
-        data: its data set.
+        cell: The cell.
+        data: Its data set.
     """
     stream = open_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
     return stream if cell.limit is None else stream[: cell.limit]
 
 
 def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
-    """Return the strategy of a cell before its first batch.
-
-    Args:
-        cell: the cell.
-        data: its data set, whose frames give the size of the network's input.
-    """
-    spec = cell.backbone
-    size = _frame_side(data)
-    arguments: dict[str, Any] = dict(spec.options)
-    backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **arguments)
+    """Return the strategy of a cell before its first batch, at the size of the frames."""
+    backbone = cell.backbone.build(data.frames)
     options: dict[str, Any] = dict(cell.options)
     strategy = create(cell.strategy, backbone, seed=cell.seed, **options).to(cell.device)
     strategy.backbone.precision = cell.precision
     strategy.representation.use_engine(cell.engine)
     return strategy
-
-
-def _frame_side(data: DataSet) -> int:
-    return int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
 
 
 @lru_cache(maxsize=1)
@@ -375,10 +314,10 @@ def check_device(cell: Cell) -> None:
     """Refuse a cell that this machine cannot run.
 
     Args:
-        cell: the cell.
+        cell: The cell.
 
     Raises:
-        InputError: if it needs a GPU that is not there, or a precision that the CPU does not have.
+        InputError: If it needs a GPU that is not there, or a precision that the CPU does not have.
     """
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
@@ -390,7 +329,7 @@ def torch_settings(cell: Cell) -> Iterator[None]:
     """Set torch's threads, precision and determinism for a cell, and restore them afterwards.
 
     Args:
-        cell: the cell.
+        cell: The cell.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     threads = torch.get_num_threads()
@@ -462,7 +401,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
-        data=data_facts(stream, cell.test_thin, _frame_side(stream.data)),
+        data=data_facts(stream, cell.test_thin, side_of(stream.data.frames)),
         state_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )

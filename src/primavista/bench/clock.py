@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -15,7 +15,7 @@ def now(strategy: Strategy) -> float:
     """Return the time in seconds, after everything that was asked of the device is done.
 
     Args:
-        strategy: its device is waited for.
+        strategy: Its device is waited for.
     """
     if strategy.device.type == "cuda":
         torch.cuda.synchronize(strategy.device)
@@ -26,7 +26,7 @@ class Clock:
     """The seconds that one batch of a strategy took; the device is waited for.
 
     Args:
-        strategy: the strategy.
+        strategy: The strategy.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -35,23 +35,20 @@ class Clock:
         self.test_seconds = 0.0
         self._strategy = strategy
 
-    @contextmanager
-    def learning(self) -> Iterator[None]:
+    def learning(self) -> AbstractContextManager[None]:
         """Charge the time of a `with` block to learning."""
-        began = now(self._strategy)
-        yield
-        self.learn_seconds += now(self._strategy) - began
+        return self._charged("learn_seconds")
 
-    @contextmanager
-    def solving(self) -> Iterator[None]:
+    def solving(self) -> AbstractContextManager[None]:
         """Charge the time of a `with` block to solving."""
-        began = now(self._strategy)
-        yield
-        self.solve_seconds += now(self._strategy) - began
+        return self._charged("solve_seconds")
+
+    def testing(self) -> AbstractContextManager[None]:
+        """Charge the time of a `with` block to testing."""
+        return self._charged("test_seconds")
 
     @contextmanager
-    def testing(self) -> Iterator[None]:
-        """Charge the time of a `with` block to testing."""
+    def _charged(self, name: str) -> Iterator[None]:
         began = now(self._strategy)
         yield
-        self.test_seconds += now(self._strategy) - began
+        setattr(self, name, getattr(self, name) + now(self._strategy) - began)

@@ -42,7 +42,7 @@ def state_bytes(strategy: Strategy, stored: int = 0) -> int:
     the strategy reports as stored are subtracted.
 
     Args:
-        strategy: the strategy.
+        strategy: The strategy.
         stored: `LearnReport.stored_bytes` of its last batch.
     """
     apart = (*NETWORKS, STORED) if not strategy.rehearsal_free else NETWORKS
@@ -115,9 +115,9 @@ class Operations:
     norms and factorisations, is not counted.
 
     Args:
-        forward: the operations of the network.
-        predicting: the operations of the network and its head.
-        learning: the operations of learning, over all epochs of a batch.
+        forward: The operations of the network.
+        predicting: The operations of the network and its head.
+        learning: The operations of learning, over all epochs of a batch.
     """
 
     forward: float
@@ -133,8 +133,8 @@ def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
     but the number of operations.
 
     Args:
-        strategy: the strategy, which stays as it is.
-        batch: the batch that the copy learns: the last one of the stream.
+        strategy: The strategy, which stays as it is.
+        batch: The batch that the copy learns: the last one of the stream.
 
     Returns:
         The operations per frame. None if they cannot be counted: on a GPU, since training steps are

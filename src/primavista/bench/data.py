@@ -54,14 +54,14 @@ class RenderedData(StrictModel):
 
     Args:
         kind: "rendered".
-        name: the name in reports.
-        categories: the number of categories.
-        objects: the number of objects per category.
-        sessions: the number of videos per object.
-        frames: the number of frames per video.
-        size: the side of the frames in pixels.
-        seed: the seed of everything that is drawn.
-        renderer: the version of the renderer; another version draws other pixels.
+        name: The name in reports.
+        categories: The number of categories.
+        objects: The number of objects per category.
+        sessions: The number of videos per object.
+        frames: The number of frames per video.
+        size: The side of the frames in pixels.
+        seed: The seed of everything that is drawn.
+        renderer: The version of the renderer; another version draws other pixels.
     """
 
     kind: Literal["rendered"] = "rendered"
@@ -87,12 +87,12 @@ class CORe50Data(StrictModel):
 
     Args:
         kind: "core50".
-        name: the name in reports.
-        path: the folder of CORe50.
-        size: the side of the frames in pixels.
-        test: which test frames, as in `CORe50`; None is the official reduced list.
+        name: The name in reports.
+        path: The folder of CORe50.
+        size: The side of the frames in pixels.
+        test: Which test frames, as in `CORe50`; None is the official reduced list.
         labels: 50 objects or 10 categories.
-        orders: another folder with the official orders.
+        orders: Another folder with the official orders.
     """
 
     kind: Literal["core50"]
@@ -116,9 +116,9 @@ class StoreData(StrictModel):
 
     Args:
         kind: "store".
-        name: the name in reports; by default that of the folder.
-        path: the folder of the store.
-        orders: a folder with the official orders of CORe50.
+        name: The name in reports; by default that of the folder.
+        path: The folder of the store.
+        orders: A folder with the official orders of CORe50.
     """
 
     kind: Literal["store"]
@@ -134,10 +134,10 @@ class FolderData(StrictModel):
 
     Args:
         kind: "folder".
-        name: the name in reports; by default that of the folder.
-        path: the folder.
-        size: the side of the frames in pixels.
-        test: the names of the test sessions; None is every fourth session of each class.
+        name: The name in reports; by default that of the folder.
+        path: The folder.
+        size: The side of the frames in pixels.
+        test: The names of the test sessions; None is every fourth session of each class.
         split: "fixed", or "run": each run has other test sessions, as many as the fixed split has.
             Run 0 has the fixed one.
     """
@@ -162,13 +162,13 @@ class OfficialData(StrictModel):
     """The official files of another data set than CORe50.
 
     Args:
-        kind: which data set.
-        name: the name in reports; by default the kind.
-        path: the folder or archive.
-        size: the side of the frames in pixels.
-        labels: objects or categories, for the data sets that have both; see `open_dataset`.
-        sessions: the number of sessions per class, if the data set has none of its own.
-        factors: the factors of OpenLORIS-Object to read; None is all.
+        kind: Which data set.
+        name: The name in reports; by default the kind.
+        path: The folder or archive.
+        size: The side of the frames in pixels.
+        labels: Objects or categories, for the data sets that have both; see `open_dataset`.
+        sessions: The number of sessions per class, if the data set has none of its own.
+        factors: The factors of OpenLORIS-Object to read; None is all.
     """
 
     kind: OfficialKind
@@ -215,10 +215,10 @@ def data_settings(source: str, **settings: Any) -> dict[str, Any]:
 
     Args:
         source: "rendered", "rendered:objects=2,frames=12", or the path of any kind of data set.
-        **settings: fields of `RenderedData`; the size is used for folders too.
+        **settings: Fields of `RenderedData`; the size is used for folders too.
 
     Raises:
-        InputError: if the text is wrong, or if there is no such folder.
+        InputError: If the text is wrong, or if there is no such folder.
     """
     found = parse_source(source)
     if found.kind == "rendered":
@@ -252,17 +252,17 @@ def open_cell_data(
     Rendered data is drawn once, by the device that learns from it, into a store under `cache`.
 
     Args:
-        data: the data.
-        cache: the folder for rendered data.
-        device: the device that learns.
-        workers: how many processes draw; None is one per processor.
-        progress: called while frames are drawn, with their number and total.
-        resident: whether a store goes into the memory of the GPU, if it fits.
-        split: which split into training and test sessions; see `split_of`.
+        data: The data.
+        cache: The folder for rendered data.
+        device: The device that learns.
+        workers: How many processes draw; None is one per processor.
+        progress: Called while frames are drawn, with their number and total.
+        resident: Whether a store goes into the memory of the GPU, if it fits.
+        split: Which split into training and test sessions; see `split_of`.
 
     Raises:
-        InputError: if the data was drawn by another version of the renderer.
-        FileError: if the data cannot be read, or `cache` cannot be written.
+        InputError: If the data was drawn by another version of the renderer.
+        FileError: If the data cannot be read, or `cache` cannot be written.
     """
     if data.kind == "rendered":
         opened = _open_rendered(data, cache, device, workers, progress)
@@ -277,8 +277,8 @@ def split_of(data: Data, run: int) -> int:
     """Return which split into training and test sessions a run has.
 
     Args:
-        data: the data of the run.
-        run: the number of the run.
+        data: The data of the run.
+        run: The number of the run.
     """
     return run if data.kind == "folder" and data.split == "run" else 0
 
@@ -288,10 +288,10 @@ def kept_data(data: Data, cache: Path, device: str, split: int = 0) -> DataSet:
     """Return `open_cell_data`, kept open for the next cell of this process.
 
     Args:
-        data: the data.
-        cache: the folder for rendered data.
-        device: the device that learns.
-        split: which split into training and test sessions.
+        data: The data.
+        cache: The folder for rendered data.
+        device: The device that learns.
+        split: Which split into training and test sessions.
     """
     return open_cell_data(data, cache, device, split=split)
 
@@ -303,15 +303,15 @@ def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int
     as drawn videos in CORe50's layout, one frame in `thin` of each test session is taken.
 
     Args:
-        data: the data; the index of a packed store is read.
-        test: the whole test set, or the reduced one.
-        thin: the thinning of data without an official reduced test set.
+        data: The data; the index of a packed store is read.
+        test: The whole test set, or the reduced one.
+        thin: The thinning of data without an official reduced test set.
 
     Returns:
         The data, and `test_thin` of the cell.
 
     Raises:
-        InputError: if the whole test set is asked of a packed CORe50 that does not have it.
+        InputError: If the whole test set is asked of a packed CORe50 that does not have it.
     """
     if data.kind == "core50" and read_scene(Path(data.path)) is None:
         return (data if test == "reduced" else data.model_copy(update={"test": "full"})), 1
@@ -338,12 +338,12 @@ class DataFacts(BaseModel):
     Fields of later versions are ignored.
 
     Args:
-        core50: the facts of CORe50; None for other data.
-        size: the side of the frames in pixels.
-        train_sessions: the number of training sessions of the data set.
-        train_frames: their number of frames.
-        test_frames: the number of frames in each test.
-        test_thin: one test frame in `test_thin` was taken.
+        core50: The facts of CORe50; None for other data.
+        size: The side of the frames in pixels.
+        train_sessions: The number of training sessions of the data set.
+        train_frames: Their number of frames.
+        test_frames: The number of frames in each test.
+        test_thin: One test frame in `test_thin` was taken.
         order: "official" if the authors' order was used, else "generated".
     """
 
@@ -362,9 +362,9 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
     """Return the facts of the data of a run, for `result.json`.
 
     Args:
-        stream: the run.
-        test_thin: one test frame in `test_thin` is taken.
-        size: the side of the frames in pixels.
+        stream: The run.
+        test_thin: One test frame in `test_thin` is taken.
+        size: The side of the frames in pixels.
     """
     data = stream.data
     return DataFacts(
@@ -385,8 +385,8 @@ class CORe50Comparison:
     Args:
         comparable: True for the complete CORe50 with object labels at 128 px, tested on an official
             test set.
-        test_set: the official test set; None if the run is not comparable.
-        reason: why it is not comparable, as the rest of a sentence about the run; else empty.
+        test_set: The official test set; None if the run is not comparable.
+        reason: Why it is not comparable, as the rest of a sentence about the run; else empty.
     """
 
     comparable: bool

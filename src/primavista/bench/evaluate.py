@@ -104,28 +104,28 @@ def evaluate(
     starts low, as in the paper. Features of a frozen representation are computed once.
 
     Args:
-        strategy: a strategy, or the name of one, which is then created with the paper's
+        strategy: A strategy, or the name of one, which is then created with the paper's
             hyperparameters for the stream's protocol.
-        stream: the batches.
-        backbone: for a strategy by name: a network, or any module that `build_backbone` takes
+        stream: The batches.
+        backbone: For a strategy by name: a network, or any module that `build_backbone` takes
             (default: MobileNet v1 with ImageNet weights), at the size of the frames.
-        seed: for a strategy by name: the seed of every random choice.
-        test_every: test after the first batch, every `test_every`-th, and the last.
-        test_thin: test on one frame in `test_thin` of each test session.
-        retrain: for Cumulative or GDumb with `every=None`: the number of retrainings. They are
+        seed: For a strategy by name: the seed of every random choice.
+        test_every: Test after the first batch, every `test_every`-th, and the last.
+        test_thin: Test on one frame in `test_thin` of each test session.
+        retrain: For Cumulative or GDumb with `every=None`: the number of retrainings. They are
             evenly spaced, the last one after the last batch, and there are no other tests.
-        start: how many batches `strategy` has learned already; the next one comes first.
-        tally: the tally after those batches, which continues.
-        features: a cache of features; runs that share one compute each feature once.
-        progress: called after each batch with the number of batches learned and their total.
-        on_step: called after each step of gradient descent within a batch; see `Strategy.on_step`.
-        **options: for a strategy by name: options that replace its hyperparameters.
+        start: How many batches `strategy` has learned already; the next one comes first.
+        tally: The tally after those batches, which continues.
+        features: A cache of features; runs that share one compute each feature once.
+        progress: Called after each batch with the number of batches learned and their total.
+        on_step: Called after each step of gradient descent within a batch; see `Strategy.on_step`.
+        **options: For a strategy by name: options that replace its hyperparameters.
 
     Yields:
         One `Step` per batch, as soon as it is learned and tested.
 
     Raises:
-        InputError: if an argument is wrong; nothing has been learned then.
+        InputError: If an argument is wrong; nothing has been learned then.
     """
     if isinstance(strategy, str):
         strategy = _created(strategy, stream, backbone, seed, options)
@@ -192,9 +192,9 @@ def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> Lea
     """Let a strategy learn a batch, from its features if there are any.
 
     Args:
-        strategy: the strategy.
-        batch: the batch.
-        z: the features of the batch; None if the representation is still learning.
+        strategy: The strategy.
+        batch: The batch.
+        z: The features of the batch; None if the representation is still learning.
     """
     if z is not None and is_frozen(strategy):
         return strategy.learn_embedded(z, batch.labels, batch.sessions)
@@ -206,9 +206,9 @@ class TestSchedule:
     """The batches after which a run is tested and, for joint strategies, retrained.
 
     Args:
-        batches: how many batches the stream has.
-        test_every: test after the first batch, every `test_every`-th, and the last.
-        retrain: the number of evenly spaced retrainings, if any; there are no other tests.
+        batches: How many batches the stream has.
+        test_every: Test after the first batch, every `test_every`-th, and the last.
+        retrain: The number of evenly spaced retrainings, if any; there are no other tests.
 
     >>> [batch for batch in range(1, 9) if TestSchedule(8, test_every=3).tests(batch)]
     [1, 3, 6, 8]
@@ -227,7 +227,7 @@ class TestSchedule:
         """Return whether the strategy is retrained after a batch.
 
         Args:
-            batch: the number of the batch, from 1.
+            batch: The number of the batch, from 1.
         """
         return self.retrain is not None and batch in spaced(self.retrain, self.batches)
 
@@ -235,7 +235,7 @@ class TestSchedule:
         """Return whether the strategy is tested after a batch.
 
         Args:
-            batch: the number of the batch, from 1.
+            batch: The number of the batch, from 1.
         """
         if self.retrain is not None:
             return self.retrains(batch)
@@ -246,8 +246,8 @@ def spaced(count: int, batches: int) -> set[int]:
     """Return evenly spaced batches, the last one among them.
 
     Args:
-        count: how many.
-        batches: how many batches there are.
+        count: How many.
+        batches: How many batches there are.
 
     >>> sorted(spaced(4, 10))
     [2, 5, 8, 10]
@@ -260,8 +260,8 @@ class LabelledFrames:
     """Frames that a strategy is asked to recognise.
 
     Args:
-        patterns: the frames and their labels.
-        z: the features of the frames; None if the representation is still learning.
+        patterns: The frames and their labels.
+        z: The features of the frames; None if the representation is still learning.
     """
 
     patterns: Patterns
@@ -277,7 +277,7 @@ class LabelledFrames:
         """Return the label with the highest score for each frame, on the strategy's device.
 
         Args:
-            strategy: the strategy to ask.
+            strategy: The strategy to ask.
         """
         classes = strategy.classes
         if self.z is None:
@@ -290,8 +290,8 @@ class LabelledFrames:
         """Return the predicted labels on the CPU, and charge the time to solving and testing.
 
         Args:
-            strategy: the strategy to ask.
-            clock: charged with the time.
+            strategy: The strategy to ask.
+            clock: Charged with the time.
         """
         if self.z is not None:
             with clock.solving():
@@ -306,7 +306,7 @@ class LabelledFrames:
         The strategy keeps the solution until it learns again. Without features nothing is done.
 
         Args:
-            strategy: the strategy.
+            strategy: The strategy.
         """
         if self.z is not None:
             strategy.score_features(self.z[:1])
@@ -315,7 +315,7 @@ class LabelledFrames:
         """Return how many predictions are right.
 
         Args:
-            predicted: a label for each frame, on the CPU.
+            predicted: A label for each frame, on the CPU.
         """
         return int((predicted == self.patterns.labels).sum())
 
@@ -326,9 +326,9 @@ class TestSet:
     The frames are decoded once if they fit into `kept_frames`.
 
     Args:
-        stream: the stream whose data set is tested on.
-        thin: one frame in `thin` of each test session is taken.
-        features: the cache to take features from.
+        stream: The stream whose data set is tested on.
+        thin: One frame in `thin` of each test session is taken.
+        features: The cache to take features from.
     """
 
     __test__ = False  # for pytest, which takes Test* for tests
@@ -344,8 +344,8 @@ class TestSet:
         """Return the frames, with features if the representation of the strategy is frozen.
 
         Args:
-            strategy: the strategy that is to be tested.
-            clock: charged with the time that new features took.
+            strategy: The strategy that is to be tested.
+            clock: Charged with the time that new features took.
         """
         if not is_frozen(strategy):
             return LabelledFrames(self.patterns, None)
@@ -360,7 +360,7 @@ class TestSet:
         """Return the confusion matrix: rows are true classes, columns predicted ones.
 
         Args:
-            predicted: a label for each test frame, on the CPU.
+            predicted: A label for each test frame, on the CPU.
         """
         return metrics.confusion(self.patterns.labels, predicted, self.classes)
 
@@ -369,9 +369,9 @@ def known_before(batch: Patterns, z: Tensor | None, tally: Tally) -> LabelledFra
     """Return the frames of a batch whose classes were taught before; None if there are none.
 
     Args:
-        batch: the batch, which is not learned yet.
-        z: its features, if the representation is frozen.
-        tally: knows the classes that were taught.
+        batch: The batch, which is not learned yet.
+        z: Its features, if the representation is frozen.
+        tally: Knows the classes that were taught.
     """
     shown = set(batch.labels.tolist())
     if shown <= tally.met.keys():
@@ -397,13 +397,13 @@ def make_step(
     """Return the measurements after one batch.
 
     Args:
-        number: the number of the batch, from 1.
-        stream: the stream.
-        strategy: the strategy, which has learned the batch.
-        report: its report about the batch.
-        measures: the measures after the test; all None if there was no test.
-        confusion: the confusion matrix of the test; None if there was no test.
-        clock: the time that the batch took.
+        number: The number of the batch, from 1.
+        stream: The stream.
+        strategy: The strategy, which has learned the batch.
+        report: Its report about the batch.
+        measures: The measures after the test; all None if there was no test.
+        confusion: The confusion matrix of the test; None if there was no test.
+        clock: The time that the batch took.
     """
     return Step(
         batch=number,

@@ -32,8 +32,8 @@ class FeatureCache:
         The features of a session then do not depend on the other sessions of the batch.
 
         Args:
-            strategy: the strategy whose representation computes them.
-            batch: the frames.
+            strategy: The strategy whose representation computes them.
+            batch: The frames.
 
         Returns:
             The features, and the seconds that they took when they were computed.
@@ -50,14 +50,14 @@ class FeatureCache:
         """Return the features of frames, computed together.
 
         Args:
-            strategy: the strategy whose representation computes them.
-            images: the frames.
+            strategy: The strategy whose representation computes them.
+            images: The frames.
 
         Returns:
             The features, and the seconds that they took when they were computed.
 
         Raises:
-            InputError: if a feature is not finite.
+            InputError: If a feature is not finite.
         """
         if int(strategy.embedding_version):
             return _timed(strategy, images)

@@ -17,18 +17,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from primavista.bench.data import DataFacts, StrictModel
 from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, Plan, PlannedCell
-from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, PrimavistaError, file_errors
 from primavista.storage import disk, learner_file
 from primavista.storage.disk import FileLock, is_locked, remove_leftovers, write_atomically
 
@@ -50,8 +50,7 @@ KEPT = (
     "and the same command resumes"
 )
 
-Model = TypeVar("Model", bound=BaseModel)
-CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
+CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]  # in the order of tables
 
 
 class _FileModel(BaseModel):
@@ -105,26 +104,26 @@ class CellResult(_FileModel):
     """The content of `result.json`.
 
     Args:
-        format: the version of the file.
-        final: the measures after the last batch.
+        format: The version of the file.
+        final: The measures after the last batch.
         matrix: R, with `batches`, `tasks` and `rows` as in `metrics.AccuracyMatrix`.
-        confusion: the confusion matrix after the last batch: rows are true classes.
-        classes: the names of the classes.
-        categories: the category of each class.
-        batches: how many batches were learned.
-        learn_seconds: time spent learning.
-        solve_seconds: time spent solving for the weights of heads that keep sums.
-        test_seconds: time spent testing.
-        peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
-        operations: floating-point operations per frame of the last batch, by the fields of
+        confusion: The confusion matrix after the last batch: rows are true classes.
+        classes: The names of the classes.
+        categories: The category of each class.
+        batches: How many batches were learned.
+        learn_seconds: Time spent learning.
+        solve_seconds: Time spent solving for the weights of heads that keep sums.
+        test_seconds: Time spent testing.
+        peak_bytes: The most memory in use beyond what was in use at the start; see `bench.cost`.
+        operations: Floating-point operations per frame of the last batch, by the fields of
             `cost.Operations`; None if they cannot be counted.
-        state_bytes: bytes beyond the network, its head and stored data.
-        stored_bytes: bytes of stored data.
-        parameters: the parameters of the network, and D for each class: those of a linear head.
-        order: the origin of the order of the batches.
-        data: the facts of the data.
-        state_sha256: the checksum of the strategy's final state.
-        machine: the machine that ran the last batches.
+        state_bytes: Bytes beyond the network, its head and stored data.
+        stored_bytes: Bytes of stored data.
+        parameters: The parameters of the network, and D for each class: those of a linear head.
+        order: The origin of the order of the batches.
+        data: The facts of the data.
+        state_sha256: The checksum of the strategy's final state.
+        machine: The machine that ran the last batches.
     """
 
     format: Literal[1] = 1
@@ -148,78 +147,26 @@ class CellResult(_FileModel):
     machine: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class CellContents:
-    """The content of a cell's folder, as `read_cell` found it.
-
-    Args:
-        path: the folder.
-        cell: the cell, from `run.json`.
-        metrics: the lines of `metrics.jsonl` so far.
-        result: the content of `result.json`; None if the cell is not done.
-        failure: the reason in `failed.json`; None if the cell did not fail.
-    """
-
-    path: Path
-    cell: Cell
-    metrics: tuple[BatchMetrics, ...] = ()
-    result: CellResult | None = None
-    failure: str | None = None
-
-
-def read_cell(path: Path) -> CellContents:
-    """Read the folder of a cell in any state; another process may be writing to it.
-
-    Args:
-        path: the folder.
-
-    Raises:
-        FileError: if `run.json`, `result.json` or `failed.json` is damaged, or not of this format.
-    """
-    run = _read_object(path / RUN) or {}
-    if run.get("format") != FORMAT:
-        raise FileError(
-            f"{path / RUN} has format {run.get('format')!r}; this version reads {FORMAT}"
-        )
-    result = _read_object(path / RESULT)
-    failed = _read_object(path / FAILED) if result is None else None
-    return CellContents(
-        path,
-        _validated(Cell, run, path / RUN),
-        tuple(read_metrics(path)),
-        None if result is None else _validated(CellResult, result, path / RESULT),
-        None if failed is None else str(failed.get("reason") or "no reason was given"),
-    )
-
-
 def read_result(path: Path) -> CellResult | None:
-    """Read `result.json` of a cell's folder.
-
-    Args:
-        path: the folder of the cell.
-
-    Returns:
-        Its content; None if the cell is not done.
+    """Read `result.json` of a cell's folder; None if the cell is not done.
 
     Raises:
-        FileError: if it is damaged; the message says what to do about this cell.
+        FileError: If it is damaged; the message says what to do about this cell.
     """
     try:
-        found = _read_object(path / RESULT)
-        return None if found is None else _validated(CellResult, found, path / RESULT)
+        raw = read_json(path / RESULT)
+        return None if raw is None else CellResult.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        why = f"{path / RESULT} has an invalid field {place}: {first['msg']}"
+        raise FileError(f"{why}; to run this cell again, delete {path}") from error
     except FileError as error:
         raise FileError(f"{error}; to run this cell again, delete {path}") from error
 
 
 def read_metrics(path: Path) -> Iterator[BatchMetrics]:
-    """Read `metrics.jsonl` of a cell's folder.
-
-    Args:
-        path: the folder of the cell.
-
-    Yields:
-        One item per batch, up to the first line that is torn or damaged.
-    """
+    """Read `metrics.jsonl` of a cell's folder, up to the first line that is torn or damaged."""
     for line in _whole_lines(path / METRICS):
         try:
             yield BatchMetrics.model_validate_json(line)
@@ -227,32 +174,18 @@ def read_metrics(path: Path) -> Iterator[BatchMetrics]:
             return
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    found = read_json(path)
-    if found is not None and not isinstance(found, dict):
-        raise FileError(f"cannot read {path}: it does not hold a JSON object")
-    return found
-
-
-def _validated(model: type[Model], raw: object, path: Path) -> Model:
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FileError(f"{path} has an invalid field {place}: {first['msg']}") from error
-
-
 class CellFolder:
     """The folder of a cell, locked for writing: `with CellFolder(path, cell) as folder`.
 
+    An exception in the block goes to `failed.json`.
+
     Args:
-        path: the folder; it is made if it does not exist.
-        cell: the cell that `run.json` must hold; a folder of another cell is refused.
+        path: The folder; it is made if it does not exist.
+        cell: The cell that `run.json` must hold; a folder of another cell is refused.
 
     Raises:
-        InputError: on entering, if the folder holds another cell.
-        FileError: on entering, if it cannot be written, or if another process holds it.
+        InputError: On entering, if the folder holds another cell.
+        FileError: On entering, if it cannot be written, or if another process holds it.
     """
 
     def __init__(self, path: Path, cell: Cell) -> None:
@@ -271,7 +204,10 @@ class CellFolder:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
+        _, error, _ = exception or (None, None, None)
+        if isinstance(error, Exception):
+            self.fail(failure_reason(error), "".join(traceback.format_exception(error)))
         for file in self._lines.values():
             os.close(file)
         self._lines = {}
@@ -289,7 +225,7 @@ class CellFolder:
             The arrays and the manifest of the checkpoint; None if there is none.
 
         Raises:
-            FileError: if the checkpoint is damaged, of another format, or has seen lines that are
+            FileError: If the checkpoint is damaged, of another format, or has seen lines that are
                 not there.
         """
         state = self._read_checkpoint() if (self.path / CHECKPOINT).exists() else None
@@ -316,67 +252,41 @@ class CellFolder:
         return arrays, manifest
 
     def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
-        """Append one line per file about a batch that is done.
-
-        Args:
-            metrics: the line of `metrics.jsonl`.
-            timings: the line of `timings.jsonl`.
-        """
-        for name, line in ((METRICS, metrics), (TIMINGS, timings)):
-            self.append_bytes(name, json.dumps(line, allow_nan=False).encode() + b"\n")
-
-    def append_bytes(self, name: str, data: bytes) -> None:
-        """Append whole lines that another machine wrote.
-
-        Args:
-            name: `metrics.jsonl` or `timings.jsonl`.
-            data: the lines.
-        """
+        """Append one line to `metrics.jsonl` and one to `timings.jsonl` about a batch."""
         with self._writing():
-            disk.write(self._lines[name], data)
+            for name, line in ((METRICS, metrics), (TIMINGS, timings)):
+                text = json.dumps(line, allow_nan=False) + "\n"
+                disk.write(self._lines[name], text.encode())
 
     def checkpoint(self, arrays: learner_file.Arrays, manifest: Mapping[str, Any]) -> None:
-        """Write everything that is needed to resume after `manifest["position"]` batches.
-
-        Args:
-            arrays: the state of the strategy.
-            manifest: the position and the tally.
-        """
+        """Write the state of the strategy after `manifest["position"]` batches, and the tally."""
         self._sync()
         try:
             learner_file.write(self.path / CHECKPOINT, arrays, manifest)
         except FileError as error:
             raise FileError(f"{error}. {KEPT}") from error
 
-    def checkpoint_bytes(self, data: bytes) -> None:
-        """Write a checkpoint that another machine made.
-
-        Args:
-            data: the content of the file.
-        """
-        self._sync()
-        write_bytes(self.path / CHECKPOINT, data)
-
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result; from now on this cell is done.
-
-        Args:
-            result: the content of `result.json`.
-        """
+        """Write `result.json`; from now on this cell is done."""
         self._sync()
         write_json(self.path / RESULT, result)
+        self._drop_checkpoint()
+
+    def replace(self, files: Mapping[str, bytes]) -> None:
+        """Write files that another machine wrote, in their order; a result ends the cell."""
+        for name, data in files.items():
+            write_bytes(self.path / name, data)
+        if RESULT in files:
+            self._drop_checkpoint()
+
+    def _drop_checkpoint(self) -> None:
         with contextlib.suppress(OSError):
             disk.remove(self.path / CHECKPOINT)
 
-    def fail(self, reason: str, traceback: str = "") -> None:
-        """Write why the cell failed, if the disk allows it.
-
-        Args:
-            reason: one line for the user.
-            traceback: the traceback of the error.
-        """
+    def fail(self, reason: str, trace: str = "") -> None:
+        """Write why the cell failed, in one line for the user, if the disk allows it."""
         with contextlib.suppress(FileError):
-            write_json(self.path / FAILED, {"format": 1, "reason": reason, "traceback": traceback})
+            write_json(self.path / FAILED, {"format": 1, "reason": reason, "traceback": trace})
 
     def _claim(self) -> None:
         found, wanted = read_json(self.path / RUN), self.cell.model_dump(mode="json")
@@ -403,12 +313,13 @@ class CellFolder:
         return file_errors("write in", self.path, KEPT)
 
 
-def cell_status(path: Path) -> CellStatus:
-    """Return the status of a cell; "stopped" is begun, but no process is working on it.
+def failure_reason(error: BaseException) -> str:
+    """Return one line for the user about an error."""
+    return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
 
-    Args:
-        path: the folder of the cell, which need not exist.
-    """
+
+def cell_status(path: Path) -> CellStatus:
+    """Return the status of a cell; "stopped" is begun, but no process is working on it."""
     if (path / RESULT).exists():
         return "done"
     if is_locked(path / LOCK):
@@ -422,10 +333,10 @@ class GroupRecord(StrictModel):
     """A group of a plan in `plan.json`.
 
     Args:
-        name: the name of the group.
-        title: its heading in reports.
-        plan: the name of its plan.
-        cells: the folders of its cells, relative to the folder of the results.
+        name: The name of the group.
+        title: Its heading in reports.
+        plan: The name of its plan.
+        cells: The folders of its cells, relative to the folder of the results.
     """
 
     name: str
@@ -438,10 +349,10 @@ class FolderRecord(StrictModel):
     """The content of `plan.json`: several plans may share a folder of results.
 
     Args:
-        format: the version of the file.
-        base: the settings that all cells share.
-        groups: the groups of all the plans; a cell that was begun stays in its groups.
-        plans: the plans as they were last run, by name.
+        format: The version of the file.
+        base: The settings that all cells share.
+        groups: The groups of all the plans; a cell that was begun stays in its groups.
+        plans: The plans as they were last run, by name.
     """
 
     format: Literal[1] = 1
@@ -456,12 +367,12 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
     Any plan may claim a folder without started cells.
 
     Args:
-        out: the folder of the results.
-        plan: the plan.
-        planned: its cells.
+        out: The folder of the results.
+        plan: The plan.
+        planned: Its cells.
 
     Raises:
-        InputError: if the folder holds results with another base; nothing is changed.
+        InputError: If the folder holds results with another base; nothing is changed.
     """
     found, base = read_folder_record(out), plan.base()
     if found is None or not any(out.rglob(RUN)):
@@ -514,11 +425,11 @@ def saved_plan(out: Path, name: str) -> Plan | None:
     """Return a plan as it was last run in a folder, with everything that was set then.
 
     Args:
-        out: the folder of the results.
-        name: the name of the plan.
+        out: The folder of the results.
+        name: The name of the plan.
 
     Raises:
-        FileError: if `plan.json` is damaged.
+        FileError: If `plan.json` is damaged.
     """
     record = read_folder_record(out)
     if record is None or name not in record.plans:
@@ -533,13 +444,13 @@ def read_folder_record(out: Path) -> FolderRecord | None:
     """Read `plan.json` of a folder of results.
 
     Args:
-        out: the folder.
+        out: The folder.
 
     Returns:
         Its content; None if there is no such file.
 
     Raises:
-        FileError: if it is damaged.
+        FileError: If it is damaged.
     """
     raw = read_json(out / PLAN)
     try:
@@ -552,10 +463,10 @@ def make_folder(path: Path) -> None:
     """Make a folder and its parents.
 
     Args:
-        path: the folder, which may exist already.
+        path: The folder, which may exist already.
 
     Raises:
-        FileError: if it cannot be made.
+        FileError: If it cannot be made.
     """
     with file_errors("make", path, CHOOSE_FOLDER):
         path.mkdir(parents=True, exist_ok=True)
@@ -565,13 +476,13 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Returns:
         Its content; None if there is no such file.
 
     Raises:
-        FileError: if it cannot be read, or is not JSON.
+        FileError: If it cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_bytes())
@@ -590,7 +501,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     when the cell resumes.
 
     Args:
-        path: the file.
+        path: The file.
 
     Returns:
         One object per line; an empty list if there is no such file.
@@ -619,11 +530,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, the whole of it or nothing; each key begins a line.
 
     Args:
-        path: the file.
-        value: its content.
+        path: The file.
+        value: Its content.
 
     Raises:
-        FileError: if it cannot be written.
+        FileError: If it cannot be written.
     """
     items = value.items()
     lines = [f" {json.dumps(key)}: {json.dumps(item, allow_nan=False)}" for key, item in items]
@@ -634,11 +545,11 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, the whole of it or nothing.
 
     Args:
-        path: the file.
-        data: its content.
+        path: The file.
+        data: Its content.
 
     Raises:
-        FileError: if it cannot be written.
+        FileError: If it cannot be written.
     """
     with file_errors("write", path, KEPT):
         write_atomically(path, data)

@@ -23,8 +23,8 @@ class DecodedFrames:
     """Frames that were decoded so far.
 
     Args:
-        frames: an array for all frames of a test set, filled in so far; None before the first.
-        filled: one truth value per frame.
+        frames: An array for all frames of a test set, filled in so far; None before the first.
+        filled: One truth value per frame.
     """
 
     frames: Tensor | None
@@ -74,7 +74,7 @@ def keep_decoded(test: Patterns) -> Patterns:
     packed stores, which the system keeps in memory by itself.
 
     Args:
-        test: the test frames, not yet read.
+        test: The test frames, not yet read.
     """
     source = test.images.source
     if isinstance(source, Tensor | PackedFrames):

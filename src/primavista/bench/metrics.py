@@ -38,9 +38,9 @@ def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """Count the patterns of each true class (row) by the class that was predicted (column).
 
     Args:
-        labels: the true label of each pattern.
-        predicted: the predicted label of each pattern.
-        classes: the number of classes.
+        labels: The true label of each pattern.
+        predicted: The predicted label of each pattern.
+        classes: The number of classes.
 
     Returns:
         A matrix of counts, classes x classes.
@@ -56,7 +56,7 @@ def accuracy(matrix: Tensor) -> float:
     """Return the percent of patterns on the diagonal of a confusion matrix.
 
     Args:
-        matrix: counts, classes x classes.
+        matrix: Counts, classes x classes.
 
     >>> accuracy(torch.tensor([[1, 1], [0, 2]]))
     75.0
@@ -68,7 +68,7 @@ def class_counts(matrix: Tensor) -> dict[int, tuple[int, int]]:
     """Return how many patterns of each class are right, out of how many.
 
     Args:
-        matrix: counts, classes x classes; classes without test patterns are left out.
+        matrix: Counts, classes x classes; classes without test patterns are left out.
 
     >>> class_counts(torch.tensor([[1, 1], [0, 2]]))
     {0: (1, 2), 1: (2, 2)}
@@ -81,7 +81,7 @@ def class_accuracy(matrix: Tensor) -> dict[int, float]:
     """Return the percent right of each class that has test patterns.
 
     Args:
-        matrix: counts, classes x classes.
+        matrix: Counts, classes x classes.
 
     >>> class_accuracy(torch.tensor([[1, 1], [0, 2]]))
     {0: 50.0, 1: 100.0}
@@ -141,16 +141,16 @@ class Tally:
     """A summary of earlier batches and tests, for the measures; a checkpoint keeps it.
 
     Args:
-        tests: the number of tests.
-        summed: the sum of A_k over the tests.
-        anytime_tests: the number of tests at which a task with test frames was met.
-        anytime: the sum of ACC_k over those.
-        transfers: the number of batches k that p_k was measured on.
-        transferred: the sum of p_k - 100 / K_k over those batches.
-        transfer_frames: the number of frames that were asked for it.
-        met: the batch in which each class was met first.
+        tests: The number of tests.
+        summed: The sum of A_k over the tests.
+        anytime_tests: The number of tests at which a task with test frames was met.
+        anytime: The sum of ACC_k over those.
+        transfers: The number of batches k that p_k was measured on.
+        transferred: The sum of p_k - 100 / K_k over those batches.
+        transfer_frames: The number of frames that were asked for it.
+        met: The batch in which each class was met first.
         first: R[f(j), j] of each task j that was tested.
-        best: the maximum of R[k, j] over the tests k so far.
+        best: The maximum of R[k, j] over the tests k so far.
     """
 
     tests: int = 0
@@ -168,8 +168,8 @@ class Tally:
         """Enter classes that a batch has taught.
 
         Args:
-            labels: their labels; those met before stay with the batch that showed them first.
-            batch: the number of the batch, from 1.
+            labels: Their labels; those met before stay with the batch that showed them first.
+            batch: The number of the batch, from 1.
         """
         for label in labels:
             self.met.setdefault(label, batch)
@@ -178,8 +178,8 @@ class Tally:
         """Enter a measurement of forward transfer, made before a batch was learned.
 
         Args:
-            right: how many patterns of classes met before were recognised.
-            count: how many there were.
+            right: How many patterns of classes met before were recognised.
+            count: How many there were.
         """
         self.transferred += 100 * right / count - 100 / len(self.met)
         self.transfers += 1
@@ -194,7 +194,7 @@ class Tally:
         """Enter a test after a batch.
 
         Args:
-            counts: the number of right frames and of all frames, by class of the test set, met or
+            counts: The number of right frames and of all frames, by class of the test set, met or
                 not.
 
         Returns:
@@ -238,7 +238,7 @@ class Tally:
         """Restore what `to_json` gave.
 
         Args:
-            raw: the JSON values.
+            raw: The JSON values.
         """
         return cls(**{**raw, **{name: dict(raw[name]) for name in _TABLES}})
 
@@ -268,8 +268,8 @@ class AccuracyMatrix:
     """The matrix R of a whole run: one row per test, one column per task.
 
     Args:
-        batches: the batch i after which each row was measured.
-        tasks: the batch j that first showed the classes of each column.
+        batches: The batch i after which each row was measured.
+        tasks: The batch j that first showed the classes of each column.
         rows: R[i, j] in percent; None before task j was met, or if it has no test frames.
     """
 
@@ -282,7 +282,7 @@ class AccuracyMatrix:
         """Make the matrix of the rows that the tests gave.
 
         Args:
-            rows: by the batch i of the test, R[i, j] by task j: `Measures.task_accuracy`.
+            rows: By the batch i of the test, R[i, j] by task j: `Measures.task_accuracy`.
 
         >>> AccuracyMatrix.from_rows({1: {1: 80.0}, 2: {1: 50.0, 2: 90.0}}).rows
         [[80.0, None], [50.0, 90.0]]

@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import (
     BeforeValidator,
     Field,
@@ -33,9 +34,11 @@ from primavista.bench.data import (
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options
+from primavista.engine.frames import read_frames
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
-from primavista.networks.base import FROM_FUNCTION, Precision
+from primavista.media.frames import Frames
+from primavista.networks.base import FROM_FUNCTION, Backbone, Precision, build
 from primavista.progress import Progress
 from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
@@ -52,12 +55,12 @@ class BackboneSpec(StrictModel):
     """A backbone by name; its input has the size of the data's frames.
 
     Args:
-        name: the name of the backbone, as `primavista.networks.base.build` takes it; or a
+        name: The name of the backbone, as `primavista.networks.base.build` takes it; or a
             function of your own, `package.module:function`, which returns a module.
         weights: `imagenet`, `random`, `timm`, or the path of a file. A function of your own gives
             its module weights itself, which is called `own`, unless this is the path of a file.
-        options: arguments of the backbone, such as `width`.
-        seed: the seed of random weights.
+        options: Arguments of the backbone, such as `width`.
+        seed: The seed of random weights.
     """
 
     name: str = "mobilenet_v1"
@@ -75,6 +78,16 @@ class BackboneSpec(StrictModel):
                 return {**table, "weights": FROM_FUNCTION}
         return table
 
+    def build(self, frames: Frames) -> Backbone:
+        """Build the network at the size of some frames."""
+        options: dict[str, Any] = dict(self.options)
+        return build(self.name, self.weights, size=side_of(frames), seed=self.seed, **options)
+
+
+def side_of(frames: Frames) -> int:
+    """Return the side of frames in pixels."""
+    return int(read_frames(frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+
 
 class Cell(StrictModel):
     """One strategy over one run of a protocol: everything that its numbers depend on.
@@ -83,29 +96,29 @@ class Cell(StrictModel):
     holds, and the sha256 of `model_dump_json` is the cell's key.
 
     Args:
-        format: the version of `run.json`.
-        strategy: the name of the strategy.
-        options: every option of the strategy.
-        protocol: the protocol with its parameters, as `streams.protocols.Protocol` writes it.
-        run: which random order of the protocol.
-        data: the data set.
-        backbone: the network as it begins.
-        seed: the seed of the strategy.
-        device: the device that learns.
-        threads: the CPU threads of the process.
-        precision: the precision of the backbone on a GPU.
-        deterministic: whether torch may use only deterministic algorithms.
-        engine: the engine that computes features of a frozen representation.
-        test_every: the number of batches between two tests.
-        test_thin: one frame in `test_thin` of each test session is tested; in the full test set of
+        format: The version of `run.json`.
+        strategy: The name of the strategy.
+        options: Every option of the strategy.
+        protocol: The protocol with its parameters, as `streams.protocols.Protocol` writes it.
+        run: Which random order of the protocol.
+        data: The data set.
+        backbone: The network as it begins.
+        seed: The seed of the strategy.
+        device: The device that learns.
+        threads: The CPU threads of the process.
+        precision: The precision of the backbone on a GPU.
+        deterministic: Whether torch may use only deterministic algorithms.
+        engine: The engine that computes features of a frozen representation.
+        test_every: The number of batches between two tests.
+        test_thin: One frame in `test_thin` of each test session is tested; in the full test set of
             CORe50, one in `test_thin` of the whole list.
-        retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
-        limit: the number of batches to learn in a trial, which is not a result; None for all.
-        hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
+        retrain: The number of evenly spaced retrainings of Cumulative or GDumb.
+        limit: The number of batches to learn in a trial, which is not a result; None for all.
+        hyperparameters_chosen_on_run: The run on which the hyperparameters were chosen, if the plan
             says so.
-        code: the version of the package and the hash of the user's own code; see `bench.identity`.
-        data_sha256: the fingerprint of the files of the data; None if there are none.
-        weights_sha256: the checksum of a file of weights that the network begins with; None for
+        code: The version of the package and the hash of the user's own code; see `bench.identity`.
+        data_sha256: The fingerprint of the files of the data; None if there are none.
+        weights_sha256: The checksum of a file of weights that the network begins with; None for
             weights by name.
     """
 
@@ -196,17 +209,17 @@ class Group(StrictModel):
     """Strategies x variants x protocols x runs; a setting of None is the plan's.
 
     Args:
-        name: the figure or the claim that the group is for.
-        title: the heading in reports.
-        strategies: the names of strategies; one of your own may be named by its reference,
+        name: The figure or the claim that the group is for.
+        title: The heading in reports.
+        strategies: The names of strategies; one of your own may be named by its reference,
             `package.module:Class`.
         protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
         options: options of all the strategies.
-        variants: sets of options; each set makes cells of its own.
-        runs: how many runs, or which.
-        tests: the test sets; each makes cells of its own.
-        test_every: the number of batches between two tests.
-        retrain: the number of retrainings of Cumulative and GDumb; the others ignore it.
+        variants: Sets of options; each set makes cells of its own.
+        runs: How many runs, or which.
+        tests: The test sets; each makes cells of its own.
+        test_every: The number of batches between two tests.
+        retrain: The number of retrainings of Cumulative and GDumb; the others ignore it.
     """
 
     name: str
@@ -226,10 +239,10 @@ class PlannedCell:
     """A cell of a plan.
 
     Args:
-        cell: the cell.
-        folder: the folder of its results, relative to the folder of the plan's results.
-        title: its name in progress displays.
-        groups: the names of the groups that have it.
+        cell: The cell.
+        folder: The folder of its results, relative to the folder of the plan's results.
+        title: Its name in progress displays.
+        groups: The names of the groups that have it.
     """
 
     cell: Cell
@@ -242,26 +255,26 @@ class Plan(StrictModel):
     """Groups of cells, and the settings that they have in common.
 
     Args:
-        name: the name of the plan, and of its folder of results.
-        title: the heading in reports.
-        groups: the groups of cells to run.
-        runs: how many runs, or which, unless a group says otherwise.
-        seed: the seed of run 0; run r has the seed `seed + r`.
+        name: The name of the plan, and of its folder of results.
+        title: The heading in reports.
+        groups: The groups of cells to run.
+        runs: How many runs, or which, unless a group says otherwise.
+        seed: The seed of run 0; run r has the seed `seed + r`.
         device: `auto` is a GPU if there is one.
-        threads: the CPU threads of each cell.
-        precision: the precision of the backbone on a GPU.
-        deterministic: whether torch may use only deterministic algorithms.
-        engine: the engine that computes frozen features on the CPU.
+        threads: The CPU threads of each cell.
+        precision: The precision of the backbone on a GPU.
+        deterministic: Whether torch may use only deterministic algorithms.
+        engine: The engine that computes frozen features on the CPU.
         test: "full", the whole test set, or "reduced": the official list of CORe50, packed or not,
             else one frame in `test_thin` of each session. A plan that sets `test_thin` alone means
             the reduced one.
-        test_thin: see `test`.
-        test_every: the number of batches between two tests.
-        limit: the number of batches to learn in a trial, which is not a result; None for all.
-        hyperparameters_chosen_on_run: the run on which the user chose the hyperparameters, if any:
+        test_thin: See `test`.
+        test_every: The number of batches between two tests.
+        limit: The number of batches to learn in a trial, which is not a result; None for all.
+        hyperparameters_chosen_on_run: The run on which the user chose the hyperparameters, if any:
             the report then shows the means without it, too.
-        data: the data set.
-        backbone: the network.
+        data: The data set.
+        backbone: The network.
     """
 
     name: Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=100)]  # not "." or ".."
@@ -294,12 +307,12 @@ class Plan(StrictModel):
         """Return every cell once, in the order of the groups, run 0 of all before run 1.
 
         Args:
-            progress: called with (done, total) in bytes while files of the data are read for the
+            progress: Called with (done, total) in bytes while files of the data are read for the
                 first time.
 
         Raises:
-            InputError: if a strategy, an option or a protocol does not exist; it names the group.
-            FileError: if a file of the data cannot be read.
+            InputError: If a strategy, an option or a protocol does not exist; it names the group.
+            FileError: If a file of the data cannot be read.
         """
         found: dict[str, PlannedCell] = {}
         code = {
@@ -336,10 +349,10 @@ class Plan(StrictModel):
         """Yield the cells of a group without fingerprints, so that no file has to be hashed.
 
         Args:
-            group: a group of this plan.
+            group: A group of this plan.
 
         Raises:
-            InputError: if a strategy, an option or a protocol does not exist; it names the group.
+            InputError: If a strategy, an option or a protocol does not exist; it names the group.
         """
         device = self._device()
         check_precision(self.precision, device)
@@ -405,21 +418,21 @@ def check_precision(precision: Precision, device: str) -> None:
     """Refuse a precision that a device does not have.
 
     Args:
-        precision: the precision of the backbone.
+        precision: The precision of the backbone.
         device: "cpu" or "cuda".
 
     Raises:
-        InputError: if it is another precision than float32, on a CPU.
+        InputError: If it is another precision than float32, on a CPU.
     """
     if precision != "float32" and device == "cpu":
-        raise InputError(f"precision {precision} needs a GPU: the CPU has float32 alone")
+        raise InputError(f"precision {precision} needs a GPU: the CPU supports only float32")
 
 
 def batches_in_name(protocol: str) -> int | None:
     """Return the number of batches that the name of a protocol gives; None if it gives none.
 
     Args:
-        protocol: the protocol as a text.
+        protocol: The protocol as a text.
 
     >>> batches_in_name("nicv2-391"), batches_in_name("nicv2")
     (391, None)
@@ -438,12 +451,12 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
     """Read a plan that comes with the package, or a TOML file.
 
     Args:
-        name: the name of a plan of the package, or the path of a TOML file.
-        overrides: texts "key=value" with dots into tables; values are written as in TOML.
-        settings: whole keys of the plan that are replaced; None leaves a key as it is.
+        name: The name of a plan of the package, or the path of a TOML file.
+        overrides: Texts "key=value" with dots into tables; values are written as in TOML.
+        settings: Whole keys of the plan that are replaced; None leaves a key as it is.
 
     Raises:
-        InputError: if there is no such plan, or if it is not a valid one.
+        InputError: If there is no such plan, or if it is not a valid one.
 
     >>> load_plan("quick", ["data.frames=2", "runs=3"]).data.frames
     2
@@ -494,13 +507,13 @@ def make_plan(
     imports them: a plan is a program that you run.
 
     Args:
-        table: the content of the file.
-        overrides: texts "key=value" that set single keys; see `load_plan`.
-        where: the name of the file, for messages.
-        settings: whole keys that are replaced; None leaves a key as it is.
+        table: The content of the file.
+        overrides: Texts "key=value" that set single keys; see `load_plan`.
+        where: The name of the file, for messages.
+        settings: Whole keys that are replaced; None leaves a key as it is.
 
     Raises:
-        InputError: if a key is unknown or has a wrong value; it names the key.
+        InputError: If a key is unknown or has a wrong value; it names the key.
     """
     given = {key: value for key, value in settings.items() if value is not None}
     content = {**copy.deepcopy(dict(table)), **given}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import torch
 
@@ -28,9 +29,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
-from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.networks.base import build
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
 from primavista.strategies.registry import registered, strategy_info
@@ -46,15 +45,15 @@ class CellState:
     """The progress of one cell of a plan.
 
     Args:
-        planned: the cell.
-        path: its folder.
-        status: the status of its folder, or that of its last event since.
-        batch: the last batch that it has learned.
-        batches: how many batches it has; None if that is not known yet.
-        accuracy: the last accuracy, in percent.
-        reason: why it failed, or was restarted.
-        seconds: the time spent on its batches.
-        began: when its batch at hand began, on the monotonic clock.
+        planned: The cell.
+        path: Its folder.
+        status: The status of its folder, or that of its last event since.
+        batch: The last batch that it has learned.
+        batches: How many batches it has; None if that is not known yet.
+        accuracy: The last accuracy, in percent.
+        reason: Why it failed, or was restarted.
+        seconds: The time spent on its batches.
+        began: When its batch at hand began, on the monotonic clock.
     """
 
     planned: PlannedCell
@@ -71,7 +70,7 @@ class CellState:
         """Follow an event of the cell.
 
         Args:
-            event: the event.
+            event: The event.
         """
         if event.kind == "batch":
             self._learned(event)
@@ -105,12 +104,12 @@ class Executor(Protocol):
         """Run every job; one that fails does not stop the others.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event of every job, in the calling thread.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event of every job, in the calling thread.
 
         Raises:
-            KeyboardInterrupt: if the user stopped it; each running job has written a checkpoint.
+            KeyboardInterrupt: If the user stopped it; each running job has written a checkpoint.
         """
 
 
@@ -119,15 +118,15 @@ class Suite:
     """The cells of a plan and their folders.
 
     Args:
-        plan: the plan.
-        out: the folder of the results.
-        groups: the names of the groups to run; all if there are none.
-        settings: how cells are run; by default rendered data goes into `out`.
-        progress: called with (done, total) in bytes while files of the data are read for the first
+        plan: The plan.
+        out: The folder of the results.
+        groups: The names of the groups to run; all if there are none.
+        settings: How cells are run; by default rendered data goes into `out`.
+        progress: Called with (done, total) in bytes while files of the data are read for the first
             time, for their fingerprint.
 
     Raises:
-        InputError: if the plan has no such group, or if a folder holds another cell.
+        InputError: If the plan has no such group, or if a folder holds another cell.
     """
 
     plan: Plan
@@ -161,17 +160,17 @@ class Suite:
         """Run the cells that are not done yet.
 
         Args:
-            executor: the executor.
-            on_event: called with every event and the state of its cell after it.
-            trackers: they follow every cell.
-            progress: called while frames are rendered, with their number and total.
+            executor: The executor.
+            on_event: Called with every event and the state of its cell after it.
+            trackers: They follow every cell.
+            progress: Called while frames are rendered, with their number and total.
 
         Returns:
             The cells that failed.
 
         Raises:
-            InputError: if something is wrong with the plan; it is found before the first cell runs.
-            KeyboardInterrupt: if the user stopped it; the same call resumes.
+            InputError: If something is wrong with the plan; it is found before the first cell runs.
+            KeyboardInterrupt: If the user stopped it; the same call resumes.
         """
         assert self.settings is not None
         self.settings = replace(self.settings, registered=self._registered())
@@ -212,24 +211,20 @@ class Suite:
 
     def _check(self, settings: RunSettings, progress: Progress | None) -> None:
         """Open the data and build the streams and the backbone, before the first cell begins."""
-        cells = [state.planned.cell for state in self.states]
-        for data, split in {(cell.data, split_of(cell.data, cell.run)): None for cell in cells}:
-            opened = _open_for_check(data, settings.cache, cells[0].device, progress, split)
-            self._count_batches(data, opened, split)
-            size = int(read_frames(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
-            spec = self.plan.backbone
-            options: dict[str, Any] = dict(spec.options)
-            build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
-
-    def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
-        lengths: dict[tuple[str, int], int] = {}
+        opened: dict[tuple[Data, int], DataSet] = {}
+        lengths: dict[tuple[Data, str, int], int] = {}
         for state in self.states:
             cell = state.planned.cell
-            if cell.data == data and split_of(data, cell.run) == split:
-                key = cell.protocol, cell.run
-                if key not in lengths:
-                    lengths[key] = len(cell_stream(cell, opened))
-                state.batches = lengths[key]
+            split = split_of(cell.data, cell.run)
+            data = opened.get((cell.data, split))
+            if data is None:
+                data = _open_for_check(cell.data, settings.cache, cell.device, progress, split)
+                self.plan.backbone.build(data.frames)
+                opened[cell.data, split] = data
+            stream = cell.data, cell.protocol, cell.run
+            if stream not in lengths:
+                lengths[stream] = len(cell_stream(cell, data))
+            state.batches = lengths[stream]
 
 
 def _open_for_check(
@@ -241,18 +236,9 @@ def _open_for_check(
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:
-    """Count the cells by status.
-
-    Args:
-        states: the cells.
-
-    Returns:
-        How many are done, running, failed, stopped and waiting.
-    """
-    found = dict.fromkeys(("done", "running", "failed", "stopped", "waiting"), 0)
-    for state in states:
-        found[state.status] += 1
-    return found
+    """Count the cells by status: done, running, failed, stopped and waiting."""
+    found = Counter(state.status for state in states)
+    return {status: found[status] for status in get_args(CellStatus)}
 
 
 def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
@@ -262,8 +248,8 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     whose number of batches is not known yet has as many as the longest known one of its protocol.
 
     Args:
-        states: the cells.
-        at_once: how many cells run side by side.
+        states: The cells.
+        at_once: How many cells run side by side.
 
     Returns:
         Seconds; None if no batch has been learned yet, or nothing tells how many are left.
@@ -305,17 +291,10 @@ def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
 
 
 def read_state(planned: PlannedCell, path: Path) -> CellState:
-    """Read how far a cell is from its folder.
+    """Read how far a cell is from its folder, which need not exist.
 
-    Args:
-        planned: the cell.
-        path: its folder, which need not exist.
-
-    Returns:
-        The state; if a file of the cell is damaged, the cell has failed, and the others go on.
-
-    Raises:
-        InputError: if the folder holds the result of another cell.
+    If a file of the cell is damaged, the cell has failed, and the others go on. A folder that holds
+    the result of another cell is an `InputError`.
     """
     state = CellState(planned, path, cell_status(path))
     try:

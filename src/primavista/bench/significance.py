@@ -30,13 +30,13 @@ class PairwiseComparison:
     """Two strategies compared over the runs that both have.
 
     Args:
-        first: the name of the first strategy.
-        second: the name of the second one.
-        runs: the number of runs that both have.
-        difference: the mean of first - second, in points.
-        effect: d_z; None if all differences are equal.
-        p: of the paired permutation test, two-sided.
-        p_holm: p after Holm's correction for all comparisons that were made together.
+        first: The name of the first strategy.
+        second: The name of the second one.
+        runs: The number of runs that both have.
+        difference: The mean of first - second, in points.
+        effect: D_z; None if all differences are equal.
+        p: Of the paired permutation test, two-sided.
+        p_holm: P after Holm's correction for all comparisons that were made together.
     """
 
     first: str
@@ -55,7 +55,7 @@ def permutation_test(differences: Sequence[float]) -> float:
     seed, and p is (as large + 1) / (drawn + 1), which is never too small (Phipson & Smyth 2010).
 
     Args:
-        differences: one per run, at least one.
+        differences: One per run, at least one.
 
     >>> permutation_test([1.0, 2.0, 3.0])
     0.25
@@ -81,7 +81,7 @@ def effect_size(differences: Sequence[float]) -> float | None:
     """Return d_z, the mean difference in units of its sample standard deviation over the runs.
 
     Args:
-        differences: one per run.
+        differences: One per run.
 
     Returns:
         The effect size; None if there is one run, or if all differences are equal.
@@ -99,7 +99,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for the number of comparisons, by Holm's step-down method.
 
     Args:
-        p_values: one per comparison.
+        p_values: One per comparison.
 
     Returns:
         The corrected values, in the same order.
@@ -120,7 +120,7 @@ def compare(accuracies: Mapping[str, Mapping[int, float]]) -> list[PairwiseCompa
     """Compare every two strategies that have at least two runs in common.
 
     Args:
-        accuracies: by strategy, the accuracy of each run.
+        accuracies: By strategy, the accuracy of each run.
 
     Returns:
         One comparison per pair, in the order of the strategies; the correction is for all of them.

@@ -22,24 +22,24 @@ class Tracker(Protocol):
         """A cell starts or resumes.
 
         Args:
-            name: the folder of the cell.
-            run: the content of its `run.json`.
+            name: The folder of the cell.
+            run: The content of its `run.json`.
         """
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
         """A batch has been learned.
 
         Args:
-            name: the folder of the cell.
-            line: its line of `metrics.jsonl`.
+            name: The folder of the cell.
+            line: Its line of `metrics.jsonl`.
         """
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
         """A cell has ended.
 
         Args:
-            name: the folder of the cell.
-            result: the content of its `result.json`; None if it failed.
+            name: The folder of the cell.
+            result: The content of its `result.json`; None if it failed.
         """
 
     def close(self) -> None:
@@ -51,12 +51,12 @@ def make_tracker(kind: str, folder: Path, project: str) -> Tracker:
 
     Args:
         kind: "tensorboard" or "wandb".
-        folder: the folder of the results.
-        project: the name of the project for Weights & Biases.
+        folder: The folder of the results.
+        project: The name of the project for Weights & Biases.
 
     Raises:
-        InputError: if there is no such tracker.
-        MissingExtraError: if its package is not installed.
+        InputError: If there is no such tracker.
+        MissingExtraError: If its package is not installed.
     """
     if kind == "tensorboard":
         return TensorBoard(folder / "tensorboard")
@@ -69,7 +69,7 @@ class TensorBoard:
     """A tracker that writes one TensorBoard run per cell.
 
     Args:
-        folder: the folder of all the runs.
+        folder: The folder of all the runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,7 +106,7 @@ class WandB:
     A cell that resumes continues its run.
 
     Args:
-        project: the name of the project.
+        project: The name of the project.
     """
 
     def __init__(self, project: str) -> None:

@@ -66,6 +66,21 @@ SkipBad = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
+# Of `run` and `bench`.
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")
+]
+Threads = Annotated[
+    int, typer.Option(help="CPU threads shared by the cells; 0: one per processor.", min=0)
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)",
+    ),
+]
+
 
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,

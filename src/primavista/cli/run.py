@@ -1,4 +1,4 @@
-"""`primavista run`: the main job, strategies side by side over a NICv2 stream."""
+"""`primavista run`: the plan `quick` with a live view, a closing table and a report."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from primavista.cli.bench import (
+from primavista.cli.arguments import Deterministic, Device, Out, Threads
+from primavista.cli.suite import (
     RESULTS,
-    Deterministic,
     format_seconds,
     make_executor,
     make_suite,
-    processors,
     run_settings,
     run_with_progress,
 )
 from primavista.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from primavista.bench.folder import CellContents, CellResult
+    from primavista.bench.folder import CellResult
     from primavista.bench.plan import Plan
     from primavista.bench.run import CellState, Suite
 
@@ -76,18 +75,11 @@ def run(
         list[str] | None,
         typer.Option(help="An option of every strategy, e.g. norm=bn; repeat it."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
     deterministic: Deterministic = False,
-    threads: Annotated[
-        int,
-        typer.Option(
-            help="CPU threads: one per strategy; 0: as many as there are processors.", min=0
-        ),
-    ] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")
-    ] = None,
+    threads: Threads = 0,
+    out: Out = None,
 ) -> None:
     """Run the main job: strategies over a NICv2 stream of single-session batches, live, with a
     closing table.
@@ -99,28 +91,31 @@ def run(
     Drawn videos are tested on two frames each, or a few more. CORe50 is tested on its official
     reduced list, and every other data set on all its test frames.
 
+    It is `primavista bench run quick` with other settings, a closing table and a report.
+
     Example: `primavista run 'cwr*' dslda --objects 5 --frames 30 --size 128`
     """
     console = Console(highlight=False)
-    names = strategies or main_strategies()
-    table: dict[str, Any] = {
-        "name": "run",
-        "title": "Strategies of the paper side by side",
-        "runs": [order],
-        "device": device,
-        "precision": precision,
-        "deterministic": deterministic,
-        "backbone": {"name": backbone, **({} if weights is None else {"weights": weights})},
-        "groups": [{"name": "fig:results", "strategies": names, "protocols": [protocol]}],
-    }
+    network = {"name": backbone, **({} if weights is None else {"weights": weights})}
+    settings = [f"options.{text}" for text in option or ()]
+    settings += [f"protocols={json.dumps([protocol])}"]
+    settings += [f"strategies={json.dumps(strategies)}"] if strategies else []
     scene = {"objects": objects, "frames": frames, "size": size}
-    plan = _make_plan(table, data, scene, [f"options.{text}" for text in option or ()])
+    plan = _quick_plan(
+        settings,
+        data,
+        scene,
+        runs=[order],
+        backbone=network,
+        device=device,
+        precision=precision,
+        deterministic=deterministic,
+    )
     folder = out or RESULTS / _folder_name(plan)
     suite = make_suite(plan, folder, settings=run_settings(out))
     began = time.monotonic()
     on = "local" if len(suite.states) > 1 else "inline"
-    executor = make_executor(on, threads or processors(), 2, shared=False)
-    failed = run_with_progress(console, suite, executor)
+    failed = run_with_progress(console, suite, make_executor(on, threads, 2, shared=False))
     _print_results(console, suite)
     spent = format_seconds(time.monotonic() - began)
     text = f"[dim]{spent} in all; run {order}, {_describe_data(plan)}. Results in {folder}[/dim]"
@@ -130,32 +125,19 @@ def run(
         raise typer.Exit(1)
 
 
-def main_strategies() -> list[str]:
-    """Return the strategies that run if none is named, the slowest first.
-
-    Processes that run in parallel then end at about the same time.
-    """
-    from primavista.strategies.builtin import STRATEGIES
-
-    main = [info for info in STRATEGIES.values() if info.main]
-    return [info.name for info in sorted(main, key=lambda info: -info.cost)]
-
-
-def _make_plan(
-    table: dict[str, Any], source: str, scene: dict[str, int], options: list[str]
-) -> Plan:
-    """Make the plan, with about `TESTS` tests along the stream, however long that is."""
+def _quick_plan(settings: list[str], source: str, scene: dict[str, int], **keys: Any) -> Plan:
+    """Return the plan `quick`, with about `TESTS` tests along the stream, however long that is."""
     from primavista.bench.cell import cell_stream
-    from primavista.bench.data import RenderedData, data_settings, open_cell_data
-    from primavista.bench.plan import make_plan
+    from primavista.bench.data import data_settings, open_cell_data
+    from primavista.bench.plan import load_plan
     from primavista.streams.rendered.dataset import rendered
 
     data = data_settings(source, **scene)
     # A thinning of 1 takes the official reduced test set of CORe50, and all test frames of others.
     thin = max(1, scene["frames"] // TEST_FRAMES) if data["kind"] == "rendered" else 1
-    plan = make_plan({**table, "test_thin": thin}, options, data=data)
+    plan = load_plan("quick", settings, data=data, test_thin=thin, **keys)
     first, *_ = plan.cells_of(plan.groups[0])  # all of them: a wrong option is found here
-    if isinstance(plan.data, RenderedData):
+    if plan.data.kind == "rendered":
         opened = rendered(plan.data.scene)
     else:
         opened = open_cell_data(plan.data, RESULTS)
@@ -169,22 +151,20 @@ def _folder_name(plan: Plan) -> str:
 
 
 def _describe_data(plan: Plan) -> str:
-    from primavista.bench.data import RenderedData
-
-    if isinstance(plan.data, RenderedData):
+    if plan.data.kind == "rendered":
         return f"{plan.data.frames} frames per video, {plan.data.size} px"
     return plan.data.path
 
 
 def _print_results(console: Console, suite: Suite) -> None:
     """Print the closing table, the best strategy first."""
-    from primavista.bench.folder import read_cell
+    from primavista.bench.folder import read_result
 
-    done = [(state, read_cell(state.path)) for state in suite.states if state.status == "done"]
-    found = [(state, cell, cell.result) for state, cell in done if cell.result is not None]
+    done = [(state, read_result(state.path)) for state in suite.states if state.status == "done"]
+    found = [(state, result) for state, result in done if result is not None]
     if not found:
         return
-    first_state, _, first = found[0]
+    first_state, first = found[0]
     protocol = suite.plan.groups[0].protocols[0]
     what = "one video each after the first" if protocol == "nicv2" else protocol
     device = first_state.planned.cell.device
@@ -193,15 +173,17 @@ def _print_results(console: Console, suite: Suite) -> None:
     for column in COLUMNS:
         is_text = column in ("strategy", "over time")
         table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
-    for state, cell, result in sorted(found, key=lambda item: -(item[2].final.accuracy or 0.0)):
-        table.add_row(*_result_columns(state, cell, result))
+    for state, result in sorted(found, key=lambda pair: -(pair[1].final.accuracy or 0.0)):
+        table.add_row(*_result_columns(state, result))
     console.print(table)
 
 
-def _result_columns(state: CellState, cell: CellContents, result: CellResult) -> tuple[str, ...]:
+def _result_columns(state: CellState, result: CellResult) -> tuple[str, ...]:
+    from primavista.bench.folder import read_metrics
+
     seconds = result.learn_seconds or 0.0
     change = result.final.backward_transfer
-    accuracies = [line.measures.accuracy for line in cell.metrics]
+    accuracies = [line.measures.accuracy for line in read_metrics(state.path)]
     curve = [accuracy for accuracy in accuracies if accuracy is not None]
     return (
         state.planned.title.partition(" on ")[0].rpartition(":")[2],  # of a reference, the name

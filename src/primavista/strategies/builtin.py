@@ -49,7 +49,6 @@ _BUILTIN = (
         table=("head", "guard", *_SI, *_RATES, "lr_head"),
         training_options=True,
         norm="brn",
-        main=True,
         look=Look("#d55e00", "#ff8a3c", "o"),
     ),
     _builtin(
@@ -62,7 +61,6 @@ _BUILTIN = (
         open_set_option=True,
         norm="brn",
         cost=0.1,
-        main=True,
         look=Look("#0072b2", "#4db2ec", "s"),
     ),
     _builtin(
@@ -74,7 +72,6 @@ _BUILTIN = (
         training_options=True,
         open_set_option=True,
         cost=0.05,
-        main=True,
         look=Look("#009e73", "#2fcb9c", "D"),
     ),
     _builtin(
@@ -86,7 +83,6 @@ _BUILTIN = (
         training_options=True,
         norm="brn",
         cost=0.75,
-        main=True,
         look=Look("#cc79a7", "#e59ac4", "^"),
     ),
     _builtin(
@@ -98,7 +94,6 @@ _BUILTIN = (
         training_options=True,
         norm="brn",
         cost=0.6,
-        main=True,
         look=Look("#e69f00", "#f5bd45", "v"),
     ),
     _builtin(
@@ -110,7 +105,6 @@ _BUILTIN = (
         training_options=True,
         norm="brn",
         cost=0.5,
-        main=True,
         look=Look("#4a4a4a", "#b9c0c8", "X"),
     ),
     _builtin(
@@ -157,7 +151,6 @@ _BUILTIN = (
         source="ours: nothing to set",
         analytic=True,
         cost=0.15,
-        main=True,
         look=Look("#5c7a29", "#a9c95f", "<"),
     ),
     _builtin(

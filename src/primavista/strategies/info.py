@@ -60,7 +60,6 @@ class StrategyInfo:
         retrains: True if it trains from scratch on stored data, so that a plan sets how often.
         norm: its default normalisation, which reports do not mention; None if it has none.
         cost: the time of one batch relative to AR1*, for estimates of the remaining time.
-        main: True if `primavista run` includes it when no strategy is named.
         look: its colours and marker in figures.
     """
 
@@ -78,5 +77,4 @@ class StrategyInfo:
     retrains: bool = False
     norm: Literal["bn", "brn"] | None = None
     cost: float = 1.0
-    main: bool = False
     look: Look | None = None

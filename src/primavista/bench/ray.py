@@ -21,11 +21,9 @@ from primavista.bench.cell import (
     Interrupted,
     OnEvent,
     RunSettings,
-    failure_reason,
     ignore,
     run_cell,
 )
-from primavista.bench.executors.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.folder import (
     CHECKPOINT,
     FAILED,
@@ -34,13 +32,14 @@ from primavista.bench.folder import (
     RUN,
     TIMINGS,
     CellFolder,
+    failure_reason,
     read_json,
     write_bytes,
 )
+from primavista.bench.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.learner.distributed import ray_cluster
-from primavista.storage import learner_file
 
 LINES = (METRICS, TIMINGS)
 MOST_LOSSES = 5  # of the node of a cell, before it got any further
@@ -54,8 +53,8 @@ class RayCluster:
 
     Args:
         address: "" (the cluster of this machine, or a new one here) or "ray://HOST:PORT".
-        shared: whether the folders are on storage that every node sees under the same path.
-        per_gpu: how many cells run at a time on each GPU.
+        shared: Whether the folders are on storage that every node sees under the same path.
+        per_gpu: How many cells run at a time on each GPU.
     """
 
     address: str = ""
@@ -66,13 +65,13 @@ class RayCluster:
         """Run every job; Ray decides where and when. See `Executor`.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event.
 
         Raises:
-            InputError: if no node has room for a job.
-            KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
+            InputError: If no node has room for a job.
+            KeyboardInterrupt: After Ctrl-C; the checkpoints are written.
         """
         with ray_cluster(self.address) as ray:
             _check_room(ray, jobs)
@@ -98,10 +97,10 @@ class Mailbox:
         """Keep a letter for the driver, and return whether the worker should stop.
 
         Args:
-            job: the number of the job.
-            attempt: the number of the attempt; letters of a lost attempt are ignored.
-            kind: "start", "batch", "save", "result" or "failed".
-            payload: the content.
+            job: The number of the job.
+            attempt: The number of the attempt; letters of a lost attempt are ignored.
+            kind: "save", or the kind of an event of the cell.
+            payload: The content.
         """
         self._letters.append((job, attempt, kind, payload))
         return self._stopping
@@ -199,9 +198,10 @@ class _Driver:
         elif kind == "failed":
             self._fail(job.number, payload["reason"], payload["traceback"])
         else:
+            self.losses[job.number] = 0
             if not self.cluster.shared:
-                self._write(job, kind, payload)
-            if kind == "result":
+                self.folders[job.number].replace(payload)
+            if kind == "done":
                 self._close(job.number)
                 self.on_event(CellEvent(job.number, "done"))
 
@@ -214,16 +214,6 @@ class _Driver:
                     f"{job.folder} lost its checkpoint while it was waiting: run it again"
                 )
         self.on_event(CellEvent(job.number, "start"))
-
-    def _write(self, job: CellJob, kind: str, payload: Payload) -> None:
-        folder = self.folders[job.number]
-        for name in LINES:
-            folder.append_bytes(name, payload[name])
-        if kind == "save":
-            self.losses[job.number] = 0
-            folder.checkpoint_bytes(payload[CHECKPOINT])
-        else:
-            folder.finish(payload[RESULT])
 
     def _end(self, ref: Any) -> None:
         number = self.pending.pop(ref)
@@ -286,67 +276,48 @@ def _work(
             found: bool = ray.get(mailbox.post.remote(number, attempt, kind, payload))
             return found
 
-        sender = _Sender(job, files, post, shared is not None)
+        sender = _Sender(job, bool(files), post, shared is not None)
         try:
             run_cell(job, settings, sender.on_event, sender.should_stop, sender.on_checkpoint)
         except Interrupted:
             return
 
 
+@dataclass
 class _Sender:
     """Posts the events of a cell and, unless storage is shared, the content of its folder."""
 
-    def __init__(
-        self,
-        job: CellJob,
-        files: dict[str, bytes],
-        post: Callable[[str, Payload], bool],
-        shared: bool,
-    ) -> None:
-        self._job = job
-        self._resumes = bool(files)
-        self._post_letter = post
-        self._shared = shared
-        self._stop = False
-        self._sent = dict.fromkeys(LINES, 0)  # bytes
-        if files:
-            position = learner_file.decode(files[CHECKPOINT], CHECKPOINT)[1]["position"]
-            for name in LINES:
-                lines = files[name].splitlines(keepends=True)[:position]
-                self._sent[name] = sum(map(len, lines))
+    job: CellJob
+    resumes: bool
+    post: Callable[[str, Payload], bool]
+    shared: bool
+    stop: bool = False
 
     def should_stop(self) -> bool:
-        return self._stop
+        return self.stop
 
     def on_event(self, event: CellEvent) -> None:
         if event.kind == "start":
-            self._post("start", {"resumes": self._resumes})
+            payload: Payload = {"resumes": self.resumes}
         elif event.kind == "batch":
-            self._post("batch", {"line": event.line, "batches": event.batches})
+            payload = {"line": event.line, "batches": event.batches}
         elif event.kind == "failed":
-            failed = read_json(self._job.folder / FAILED) or {}
-            trace = failed.get("traceback", "")
-            self._post("failed", {"reason": event.reason, "traceback": trace})
-        elif self._shared:
-            self._post("result", {})
+            failed = read_json(self.job.folder / FAILED) or {}
+            payload = {"reason": event.reason, "traceback": failed.get("traceback", "")}
         else:
-            result = read_json(self._job.folder / RESULT)
-            self._post("result", {**self._new_lines(), RESULT: result})
+            payload = self._files(RESULT)
+        self.stop = self.post(event.kind, payload)
 
     def on_checkpoint(self) -> None:
-        if not self._shared:
-            checkpoint = (self._job.folder / CHECKPOINT).read_bytes()
-            self._post("save", {**self._new_lines(), CHECKPOINT: checkpoint})
+        self.stop = self.post("save", self._files(CHECKPOINT))
 
-    def _post(self, kind: str, payload: Payload) -> None:
-        self._stop = self._post_letter(kind, payload)
+    def _files(self, last: str) -> Payload:
+        """Return the content of the files of the cell, the lines before the file that counts them.
 
-    def _new_lines(self) -> Payload:
-        found = {}
-        for name in LINES:
-            found[name] = (self._job.folder / name).read_bytes()[self._sent[name] :]
-            self._sent[name] += len(found[name])
-        return found
+        With shared storage they are in place already.
+        """
+        names = () if self.shared else (*LINES, last)
+        return {name: (self.job.folder / name).read_bytes() for name in names}
 
 
 def _make_mailbox(ray: Any) -> Any:

@@ -36,12 +36,12 @@ class Inline:
         """Run every job; see `Executor`. Ctrl-C lets the batch at hand end first.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event.
 
         Raises:
-            KeyboardInterrupt: after Ctrl-C; the checkpoint is written.
+            KeyboardInterrupt: After Ctrl-C; the checkpoint is written.
         """
         with DeferredInterrupt() as interrupt:
             for job in jobs:
@@ -62,8 +62,8 @@ class Processes:
 
     Args:
         threads: CPU threads; each cell takes as many as it has.
-        gpus: how many GPUs there are.
-        per_gpu: how many cells run at a time on each GPU.
+        gpus: How many GPUs there are.
+        per_gpu: How many cells run at a time on each GPU.
     """
 
     threads: int
@@ -74,7 +74,7 @@ class Processes:
         """Return how many cells like this one run at a time.
 
         Args:
-            cell: the cell.
+            cell: The cell.
         """
         if cell.device == "cuda":
             return max(1, self.gpus) * self.per_gpu
@@ -84,12 +84,12 @@ class Processes:
         """Run every job, the first ones first; see `Executor`.
 
         Args:
-            jobs: the jobs.
-            settings: how cells are run.
-            on_event: called with every event.
+            jobs: The jobs.
+            settings: How cells are run.
+            on_event: Called with every event.
 
         Raises:
-            KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
+            KeyboardInterrupt: After Ctrl-C; the checkpoints are written.
         """
         pool = _Pool(self, settings, on_event)
         try:
@@ -203,9 +203,9 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
     SIGTERM asks it to stop; it ignores Ctrl-C, which its parent handles.
 
     Args:
-        pipe: the connection with the parent; None ends the process.
-        settings: how cells are run.
-        parent: the process id of the parent.
+        pipe: The connection with the parent; None ends the process.
+        settings: How cells are run.
+        parent: The process id of the parent.
         environment: environment variables to set.
     """
     os.environ.update(environment)
