@@ -25,6 +25,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 BLUE = (47 / 255, 128 / 255, 202 / 255)
 NAME_GAP = 0.115  # inches per name
 MOST_INCHES = 8.0  # the height of a page; with more names than fit, classes are not named
+LETTERS = 15.0  # per inch, of labels
 NAME_LETTERS = 20  # longer names are shortened
 MOST_ACROSS = 16  # names below a matrix as wide as a column; with more it spans the page
 
@@ -117,7 +118,7 @@ def draw_confusion(
         axes.set_xticks(places if is_named else [], texts if is_named else [], rotation=90)
         axes.set_ylabel("true class", labelpad=2)
         label = f"predicted class{order}{_frames_note(series)}"
-        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        axes.set_xlabel(fill(label, int(LETTERS * (width - 0.6))), labelpad=2)
         axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     diagonal = float(np.diag(matrix).mean())
     title = f"Confusion matrix of {series.name}, {series.panel.title}"
@@ -143,7 +144,7 @@ def draw_class_accuracy(series: Series, name: str, width: float | None = None) -
         _name_rows(axes, texts, places, edges)
         axes.locator_params(axis="x", nbins=5, integer=True)
         label = f"training batch (run {cell.run}{_frames_note(series, ', ', '')})"
-        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        axes.set_xlabel(fill(label, int(LETTERS * (width - 0.6))), labelpad=2)
         axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
     return Picture(name, title, figure)
