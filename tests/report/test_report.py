@@ -332,7 +332,15 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
         data={"kind": "folder", "path": "/x", "name": evil},
         options={evil: evil},
     )
-    make_cell(tmp_path, evil, "nicv2-3", 0, name="b", options={"norm": evil}, backbone={"name": evil, "weights": evil})
+    make_cell(
+        tmp_path,
+        evil,
+        "nicv2-3",
+        0,
+        name="b",
+        options={"norm": evil},
+        backbone={"name": evil, "weights": evil},
+    )
     make_cell(tmp_path, "naive", evil, 0, name="c", reason=evil)
     (tmp_path / "b" / "result.json").write_text(
         json.dumps(

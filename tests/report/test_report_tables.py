@@ -258,7 +258,7 @@ def test_gdumb_is_said_to_train_on_its_memory_and_to_be_tested_only_then(tmp_pat
     cumulative = (
         f"Cumulative was trained from scratch {all_seen}, and tested, after the last batch."
     )
-    gdumb = f"GDumb (rehearses) {scratch} {stored}, and tested, {twice}."
+    gdumb = f"GDumb (rehearses) was trained from scratch {stored}, and tested, {twice}."
     assert cumulative in page
     assert gdumb in page
     # above the figures, in the notes of three tables, and in the paragraph on methods
