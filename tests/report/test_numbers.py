@@ -89,8 +89,7 @@ def test_it_says_what_was_run(tmp_path: Path) -> None:
     assert "My toys, compared" in text
     found = {row[""]: row["in these results"] for row in rows(tmp_path / "tables" / "run.csv")}
     assert found["data"] == "toys (folder)"
-    assert found["network"] == "mobilenet_v1"
-    assert found["weights"] == "imagenet"
+    assert found["network"] == "mobilenet_v1 with the weights imagenet"
     assert found["side of the frames"] == "64 px"
     assert found["test frames"] == "40 test frames (the whole test set)"
     assert found["split into training and test sessions"] == "the same in all runs"
@@ -117,9 +116,8 @@ def test_hyperparameters_are_those_of_the_strategies_that_were_run(tmp_path: Pat
     write_report(tmp_path, figures=["svg"])
     presets = rows(tmp_path / "tables" / "hyperparameters.csv")
     assert [row["strategy"] for row in presets] == ["CWR*"]
-    (own,) = rows(tmp_path / "tables" / "options.csv")
-    assert own["strategy"] == "mine"
-    assert "lr 0.25" in own["options"]
+    (own,) = [row for row in rows(tmp_path / "tables" / "changed.csv") if row["strategy"] == "mine"]
+    assert "lr 0.25" in own["changes"]
 
 
 def test_classes_that_come_later_are_mentioned_if_there_are_any(tmp_path: Path) -> None:
@@ -154,18 +152,18 @@ def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:
     assert float(row["effect d_z"]) == 1.5
     assert float(row["p"]) == float(row["p, Holm"]) == 0.25
     assert "With 3 runs p cannot be below 0.25, so that no pair here can reach 0.05." in text
-    tables = json.loads((tmp_path / "tables.json").read_text())
-    assert tables["pairwise"][0]["p"] == 0.25
-    assert tables["final"][0]["final accuracy (%)"] == {"mean": 51.0, "std": 1.0, "runs": 3}
+    (first, _) = rows(tmp_path / "tables" / "final.csv")
+    found = [first[f"final accuracy (%){part}"] for part in ("", ", std", ", runs")]
+    assert list(map(float, found)) == [51.0, 1.0, 3.0]
 
 
 def test_stale_cells_are_listed(tmp_path: Path) -> None:
     make_cell(tmp_path, "cwr*", code="0" * 16, **TOYS)
     make_cell(tmp_path, "naive", **TOYS)
     text = words(write_report(tmp_path, figures=["svg"]))
-    assert "1 of 2 cells is stale: the code or the data has changed since." in text
-    (row,) = rows(tmp_path / "tables" / "stale.csv")
-    assert (row["strategy"], row["in this report"]) == ("CWR*", "yes")
+    assert "Stale cells: 1 of 2. The code or the data has changed since." in text
+    (row,) = rows(tmp_path / "tables" / "cells.csv")
+    assert (row["strategy"], row["state"], row["shown"]) == ("CWR*", "stale", "yes")
     assert row["reason"] == "the code that computes it has changed"
 
 
@@ -181,8 +179,10 @@ def test_of_unknown_code_the_cell_that_was_begun_last_holds(tmp_path: Path) -> N
     assert [cell.final() for cell in results.cells] == [41.0, 41.0]
     assert len(results.superseded) == 4
     write_report(tmp_path, figures=["svg"])
-    reasons = {row["reason"] for row in rows(tmp_path / "tables" / "stale.csv")}
-    assert reasons == {"it was run again with other code or data"}
+    listed = rows(tmp_path / "tables" / "cells.csv")
+    assert {(row["reason"], row["shown"]) for row in listed} == {
+        ("it was run again with other code or data", "no")
+    }
 
 
 def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_measures_over_other_tests_are_said_to_be(tmp_path: Path) -> None:
     make_cell(tmp_path, "naive", **TOYS)
     make_cell(tmp_path, "gdumb", accuracies=(None, 1.0, 2.0), retrain=2, **TOYS)
     text = words(write_report(tmp_path, figures=[]))
-    assert text.count("(GDumb (rehearses): after 2 evenly spaced batches)") == 2  # in two tables
+    when = "and tested, after 2 evenly spaced batches."
+    assert text.count("Not all had the same. GDumb (rehearses) was trained") == 2  # in two tables
+    assert when in text
 
 
 def test_what_solves_nothing_has_no_time_of_solving(tmp_path: Path) -> None:

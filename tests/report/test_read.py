@@ -1,4 +1,4 @@
-"""Results that are damaged or of other programs or versions: one wrong field hides no other."""
+"""Results that are damaged: each is listed with the reason, and none hides the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from primavista.report.accuracy_lookup import find_finals
 from primavista.report.read import StoredCell, read_results
 from primavista.report.series import build_series
 
@@ -32,75 +31,49 @@ def read_one(folder: Path) -> StoredCell:
         ("backbone", {"name": "mine", "depth": 3}),
         ("device", "abacus"),
         ("run", "first"),
-        ("options", {"layers": [1, 2]}),
+        ("options", {"layers": [[1], [2]]}),
         ("seed", None),
         ("invented", {"a": 1}),
     ],
 )
-def test_a_foreign_field_of_the_run_is_kept_beside_the_others(
+def test_a_cell_with_an_invalid_field_is_named_with_the_reason_beside_the_others(
     tmp_path: Path, field: str, value: Any
 ) -> None:
-    place = make_cell(tmp_path, "cwr*", data={"kind": "core50", "path": "/data"})
-    assert read_one(tmp_path).foreign == {}
-    change(place / "run.json", **{field: value})
-    cell = read_one(tmp_path)
-    assert cell.foreign == {field: value}
-    assert (cell.valid_cell is None) == (field != "invented")
-    assert cell.status == "done"
-    assert (cell.strategy, cell.protocol, cell.run) == ("cwr*", "nicv2-3", 0)
-    assert cell.final() == 30.0
-    assert cell.curve == {1: 10.0, 2: 20.0, 3: 30.0}
+    make_cell(tmp_path, "naive", name="good")
+    change(make_cell(tmp_path, "cwr*", name="bad") / "run.json", **{field: value})
+    results = read_results(tmp_path)
+    assert [cell.strategy for cell in results.cells] == ["naive"]
+    (reason,) = results.damaged.values()
+    assert list(results.damaged) == ["bad"]
+    assert "run.json" in reason
+    assert field in reason
 
 
-def test_foreign_settings_tell_series_apart(tmp_path: Path) -> None:
+def test_settings_of_the_network_and_the_data_tell_series_apart(tmp_path: Path) -> None:
     for run in (0, 1):
-        make_cell(tmp_path, run=run, backbone={"name": "mine", "depth": 3})
-        make_cell(tmp_path, run=run, backbone={"name": "mine", "depth": 4})
-        make_cell(tmp_path, run=run, data={"kind": "radar", "name": "my own"})
+        for depth in (3, 4):
+            backbone = {"name": "mine", "options": {"depth": depth}}
+            make_cell(tmp_path, run=run, backbone=backbone)
+        make_cell(tmp_path, run=run, data={"kind": "folder", "path": "/my own"})
     series = build_series(read_results(tmp_path).cells)
     assert [(one.panel.data_name, one.name, len(one.cells)) for one in series] == [
-        ("core50", "Naive, backbone depth=3", 2),
-        ("core50", "Naive, backbone depth=4", 2),
+        ("core50", "Naive, backbone options={'depth': 3}", 2),
+        ("core50", "Naive, backbone options={'depth': 4}", 2),
         ("my own", "Naive", 2),
     ]
-
-
-def test_a_cell_of_version_0_1_is_named_by_its_rule_with_and_without_a_present_one(
-    tmp_path: Path,
-) -> None:
-    data = {"kind": "core50", "path": "/data"}
-    make_cell(tmp_path, "prima", accuracies=(10.0, 20.0), options={"balance": 1.0}, data=data)
-    alone = build_series(read_results(tmp_path).cells)
-    assert [one.name for one in alone] == ["prima, rule=frames"]
-    present = {"balance": 1.0, "rule": "lessons"}
-    make_cell(tmp_path, "prima", accuracies=(30.0, 40.0), options=present, data=data)
-    both = build_series(read_results(tmp_path).cells)
-    names_and_ends = [(one.name, one.finals()) for one in both]
-    assert names_and_ends == [("prima", {0: 40.0}), ("prima, rule=frames", {0: 20.0})]
-
-
-def test_claims_do_not_mix_cells_of_version_0_1_with_present_ones(tmp_path: Path) -> None:
-    data = {"kind": "core50", "path": "/data"}
-    now = {"moments": "batch_1", "unseen": "negatives"}
-    for strategy, options in (("prima", {"rule": "lessons"}), ("ar1*", now)):
-        make_cell(tmp_path, strategy, run=0, accuracies=(10.0,), data=data)
-        make_cell(tmp_path, strategy, run=1, accuracies=(30.0,), options=options, data=data)
-    (finals,) = find_finals(read_results(tmp_path).cells)
-    assert sorted(len(cells) for cells in finals.cells.values()) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("final", 3), ("confusion", [[1, "x"]]), ("classes", "cup"), ("batches", None)],
 )
-def test_a_wrong_field_of_the_result_is_left_out(tmp_path: Path, field: str, value: Any) -> None:
-    place = make_cell(tmp_path)
-    change(place / "result.json", **{field: value})
+def test_a_cell_whose_result_is_damaged_failed(tmp_path: Path, field: str, value: Any) -> None:
+    change(make_cell(tmp_path) / "result.json", **{field: value})
     cell = read_one(tmp_path)
-    assert cell.status == "done"
-    assert cell.result.learn_seconds == 45.0
-    assert cell.final() == (None if field == "final" else 30.0)
-    assert cell.batches == 3
+    assert (cell.status, cell.strategy, cell.final()) == ("failed", "naive", None)
+    assert cell.failure is not None
+    assert "result.json" in cell.failure
+    assert field in cell.failure
 
 
 def test_metrics_end_at_the_first_damaged_line(tmp_path: Path) -> None:
@@ -110,4 +83,5 @@ def test_metrics_end_at_the_first_damaged_line(tmp_path: Path) -> None:
     assert read_one(tmp_path).curve == {1: 10.0}
     (place / "metrics.jsonl").unlink()
     (place / "metrics.jsonl").mkdir()
-    assert read_one(tmp_path).steps == ()
+    cell = read_one(tmp_path)
+    assert (cell.status, cell.steps) == ("failed", ())

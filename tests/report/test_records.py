@@ -66,13 +66,14 @@ def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
 def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
     make_cell(tmp_path, "naive", accuracies=(10.0,), done=False)
     make_cell(tmp_path, "ewc", reason="no memory")
-    (make_cell(tmp_path, "lwf") / "run.json").write_text("[]")
+    lwf = make_cell(tmp_path, "lwf")
+    (lwf / "run.json").write_text("[]")
     found = {run.strategy: (run.status, run.accuracy) for run in pv.load_results(tmp_path)}
     assert found == {
         "naive": ("in progress", None),
         "ewc": ("failed", None),
-        "?": ("failed", None),
     }
+    assert list(pv.load_results(tmp_path).damaged) == [lwf.relative_to(tmp_path).as_posix()]
     with pytest.raises(FileError, match="no results folder"):
         pv.load_results(tmp_path / "nowhere")
 

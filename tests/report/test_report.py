@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from primavista.errors import FileError
-from primavista.report import write_report
+from primavista.errors import FileError, MissingExtraError
+from primavista.report import page, write_report
 
 pytestmark = pytest.mark.xdist_group("report")  # the large report is drawn by one process only
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -252,8 +252,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "hyperparameters",
         "renormalisation",
         "machine",
-        "failed",
-        "unfinished",
+        "cells",
     }
     assert {f"{name}.{ending}" for name in names for ending in ("csv", "tex", "md")} <= tables
     assert not list(full.rglob("*.part"))
@@ -289,7 +288,7 @@ def test_the_page_is_well_formed_and_self_contained(full: Path) -> None:
 def test_the_page_says_what_it_should(full: Path) -> None:
     words = " ".join(read(full / "report.html").words)
     assert "Hyperparameters were chosen on run 0" in words
-    assert "1 cell of the plan has not started yet" in words
+    assert "Cells of the plan that have not started yet: 1." in words
     assert "no <memory> left & gone" in words
     assert "AR1*, modulation − penalty" in words
     assert "There are no results here for: Renormalisation improves the other methods too" in words
@@ -329,12 +328,19 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
         evil,
         0,
         name="a",
-        label=evil,
         group=evil,
-        data={"name": evil, "other": evil},
+        data={"kind": "folder", "path": "/x", "name": evil},
         options={evil: evil},
     )
-    make_cell(tmp_path, evil, "nicv2-3", 0, name="b", options={"norm": evil}, backbone={evil: evil})
+    make_cell(
+        tmp_path,
+        evil,
+        "nicv2-3",
+        0,
+        name="b",
+        options={"norm": evil},
+        backbone={"name": evil, "weights": evil},
+    )
     make_cell(tmp_path, "naive", evil, 0, name="c", reason=evil)
     (tmp_path / "b" / "result.json").write_text(
         json.dumps(
@@ -359,16 +365,25 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
         assert evil not in table.read_text("utf-8")
 
 
-def test_without_matplotlib_there_are_tables_and_advice(
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_matplotlib_or_jinja_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    make_cell(tmp_path, "ar1*")
+    monkeypatch.setattr(page, "_templates", page._templates.__wrapped__)  # without its cache
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r'pip install "primavista\[plots\]"'):
+        write_report(tmp_path, figures=["svg"])
+
+
+def test_without_pandas_there_are_no_tables_for_latex_and_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_cell(tmp_path, "ar1*")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
-    assert 'pip install "primavista[plots]"' in words
-    assert "30.00" in words
-    assert not (tmp_path / "figures").exists()
-    assert (tmp_path / "tables" / "final.csv").exists()
+    assert 'pip install "primavista[pandas]"' in words
+    assert {path.suffix for path in (tmp_path / "tables").iterdir()} == {".csv", ".md"}
 
 
 def test_an_empty_folder_is_a_clear_error(tmp_path: Path) -> None:
@@ -398,11 +413,11 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
         '{"format": 1, "final": {"accuracy": NaN}, "confusion": [[1], [2, 3]], "machine": 3}'
     )
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
-    assert "result.json cannot be read" in words
+    assert "bad/result.json" in words
     assert "it does not hold a JSON object" in words
     assert "format 7; this version reads 1" in words
-    assert "3 of 7 cells failed" in words
-    assert "2 of 7 cells are in progress" in words
+    assert "Failed cells: 4 of 7" in words
+    assert "Cells in progress: 2 of 7" in words
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -439,7 +454,7 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
     # NIC of 2017 needs no cell: it is made from the data, 16 sessions in batches of 2, then 5.
     assert nic.split(",")[0] == "NIC"
-    assert nic.split(",")[7] == "generated"
+    assert nic.split(",")[6] == "generated"
     assert (tmp_path / "figures" / "stream-nic.svg").exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,8 +115,8 @@ def draw_confusion(
         order = "" if is_named or not texts else ", in the order of the rows"
         axes.set_xticks(places if is_named else [], texts if is_named else [], rotation=90)
         axes.set_ylabel("true class", labelpad=2)
-        label = f"predicted class{order}{_frames_note(series)}"
-        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        tested = f"\n({series.test_frames} test frames)" if series.test_frames else ""
+        axes.set_xlabel(f"predicted class{order}{tested}", labelpad=2)
         axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     diagonal = float(np.diag(matrix).mean())
     title = f"Confusion matrix of {series.name}, {series.panel.title}"
@@ -142,8 +141,8 @@ def draw_class_accuracy(series: Series, name: str, width: float | None = None) -
         _draw_matrix(figure, axes, matrix, "accuracy (%)", extent=extent)
         _name_rows(axes, texts, places, edges)
         axes.locator_params(axis="x", nbins=5, integer=True)
-        label = f"training batch (run {cell.run}{_frames_note(series, ', ', '')})"
-        axes.set_xlabel(fill(label, int(13 * (width - 1))), labelpad=2)
+        tested = f", {series.test_frames} test frames" if series.test_frames else ""
+        axes.set_xlabel(f"training batch\n(run {cell.run}{tested})", labelpad=2)
         axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
     return Picture(name, title, figure)
@@ -174,11 +173,6 @@ def _name_rows(
     axes.set_yticks(places, texts)
     for edge in edges:
         axes.axhline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
-
-
-def _frames_note(series: Series, before: str = " (", after: str = ")") -> str:
-    found = series.test_frames
-    return f"{before}{found} test frames{after}" if found else ""
 
 
 def _draw_matrix(

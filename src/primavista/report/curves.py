@@ -269,7 +269,9 @@ def _place_legend(figure: Figure, looks: Mapping[str, dict[str, Any]], columns: 
 def legend_columns(texts: Sequence[str], width: float) -> int:
     """Return the number of columns of a legend that fits a figure, by the longest text."""
     longest = max(map(len, texts))
-    return min(len(texts), max(1, int((width - 0.1) / (HANDLE + longest / LETTERS))))
+    most = max(1, int((width - 0.1) / (HANDLE + longest / LETTERS)))
+    rows = -(-len(texts) // most)
+    return -(-len(texts) // rows)
 
 
 def _coordinates(points: Sequence[tuple[int, MeanStd]]) -> tuple[list[int], list[float]]:

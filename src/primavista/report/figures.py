@@ -157,6 +157,9 @@ class Picture:
     def _rendered(self, kind: str, **settings: Any) -> bytes:
         out = io.BytesIO()
         with drawing_style():
+            if self.figure.get_layout_engine() is not None:
+                self.figure.draw_without_rendering()
+                self.figure.set_layout_engine("none")  # so that all kinds of files are the same
             self.figure.savefig(out, format=kind, **settings)
         return out.getvalue()
 

@@ -143,11 +143,11 @@ def _run(cell: StoredCell) -> str:
 
 
 def _software(cell: StoredCell) -> str:
-    machine = {"primavista": "unknown version", **cell.machine}
-    names = [name for name in ("primavista", "torch") if name in machine]
+    machine = cell.machine
     place = machine.get("gpu") if cell.cell.device == "cuda" else machine.get("cpu")
-    versions = " and ".join(f"{name} {machine[name]}" for name in names)
-    return f"{versions} on {place or cell.cell.device}"
+    names = [name for name in ("primavista", "torch", "python") if machine.get(name)]
+    versions = [f"{name} {machine[name]}" for name in names]
+    return f"{_join(versions) or 'an unknown version'} on {place or cell.cell.device}"
 
 
 FACTS: tuple[tuple[str, Describe], ...] = (

@@ -214,11 +214,15 @@ class Results(Records[RunRecord]):
     accuracy matrices, and `plot` draws their figures.
 
     Args:
-        cells: the cells of the folder.
+        cells: The cells of the folder.
+        damaged: The reason for each folder of a cell that cannot be read.
     """
 
-    def __init__(self, cells: Sequence[StoredCell]) -> None:
+    def __init__(
+        self, cells: Sequence[StoredCell], damaged: Mapping[str, str] | None = None
+    ) -> None:
         self.cells = tuple(cells)
+        self.damaged = dict(damaged or {})
         names = _names(self.cells)
         super().__init__(_run_record(cell, names[cell.path]) for cell in self.cells)
 
@@ -280,8 +284,8 @@ def load_results(folder: str | Path) -> Results:
     """Read a folder of results as tidy records: one per run, per batch, and per test and task.
 
     Args:
-        folder: the folder that `primavista bench run` wrote. Cells that are not finished, failed
-            or cannot be read are there too, with their status.
+        folder: The folder that `primavista bench run` wrote. Cells that are not finished or failed
+            are there too, with their status; `damaged` names those that cannot be read.
 
     Returns:
         The runs, in the order of their folders; stale ones that were run again are left out.
@@ -289,7 +293,8 @@ def load_results(folder: str | Path) -> Results:
     Raises:
         FileError: if there are no results in the folder.
     """
-    return Results(read_results(Path(folder)).cells)
+    found = read_results(Path(folder))
+    return Results(found.cells, found.damaged)
 
 
 def _names(cells: Sequence[StoredCell]) -> dict[str, str]:

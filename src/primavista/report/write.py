@@ -69,6 +69,8 @@ def write_report(
     for kind in sorted(set(figures) - set(FIGURE_KINDS)):
         choices = ", ".join(FIGURE_KINDS)
         raise InputError(f"{kind!r} is not a kind of figure: choose from {choices}")
+    require_extra("matplotlib", "plots")
+    require_extra("jinja2", "plots")
     width = printed_width(page_width)
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
