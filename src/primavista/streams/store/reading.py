@@ -9,14 +9,13 @@ import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_error
+from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
@@ -30,6 +29,9 @@ from primavista.streams.store.index import (
     load_index,
     session_table,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
 
@@ -53,13 +55,11 @@ class PackedFrames:
     def __len__(self) -> int:
         return self.index.count
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        chosen = indices.detach().cpu().numpy()
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
+    def __getitem__(self, indices: Any) -> Any:
+        chosen = chosen_rows(indices, len(self))
         array = self.array
         self._prefetch(chosen)
-        return torch.from_numpy(array[chosen])
+        return like_indices(array[chosen], indices)
 
     @property
     def array(self) -> ImageArray:
@@ -81,7 +81,7 @@ class PackedFrames:
         """
         if self._map is None or not hasattr(mmap, "MADV_WILLNEED") or not len(chosen):
             return
-        order = np.unique(chosen % self.index.count)
+        order = np.unique(chosen)
         runs = np.split(order, np.flatnonzero(np.diff(order) > 1) + 1)
         header, size = len(self.index.header), self.index.frame_bytes
         for run in runs:
@@ -113,13 +113,15 @@ class Store(DataSet):
         Returns:
             The same data set with its frames on `device`.
         """
+        import torch
+
         packed = self.frames
         assert isinstance(packed, PackedFrames)
         frames = torch.empty(packed.index.shape, dtype=torch.uint8, device=device)
         for chunk in range(packed.index.chunks):
             start, stop = packed.index.bounds(chunk)
             frames[start:stop] = packed[torch.arange(start, stop)].to(device, non_blocking=True)
-        return packed.index.data_set(frames)
+        return DataSet(**packed.index.facts(frames))
 
 
 @dataclass(frozen=True)
@@ -178,18 +180,7 @@ def open_store(path: str | Path) -> Store:
             f"{folder / FRAMES} has {size} bytes, not {index.file_bytes}: it is damaged. "
             "Pack the data set again"
         )
-    made = index.data_set(PackedFrames(folder, index))
-    return Store(
-        name=made.name,
-        frames=made.frames,
-        train=made.train,
-        test=made.test,
-        classes=made.classes,
-        categories=made.categories,
-        path=folder,
-        origin=made.origin,
-        core50=made.core50,
-    )
+    return Store(path=folder, **index.facts(PackedFrames(folder, index)))
 
 
 def with_store(data: AnyDataSet, path: str | Path) -> AnyDataSet:
