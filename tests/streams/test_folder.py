@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import primavista as pv
-from primavista.streams import video_cache as module
+from primavista.streams import session_files as module
 from primavista.streams.folder import folder
 from primavista.streams.store import pack
 

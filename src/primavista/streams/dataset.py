@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -40,6 +40,27 @@ class Session:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+def consecutive_sessions(
+    rows: Iterable[tuple[int, int, int, bool]],
+) -> tuple[tuple[Session, ...], tuple[Session, ...]]:
+    """Return the training and the test sessions of frames that follow one another.
+
+    Args:
+        rows: The label, number and length of each session, and whether it is for testing.
+
+    >>> consecutive_sessions([(0, 1, 5, False), (0, 2, 3, True)])[1]
+    (Session(label=0, number=2, start=5, stop=8),)
+    """
+    train: list[Session] = []
+    test: list[Session] = []
+    start = 0
+    for label, number, count, is_test in rows:
+        session = Session(label, number, start, start + count)
+        (test if is_test else train).append(session)
+        start = session.stop
+    return tuple(train), tuple(test)
 
 
 # The training sessions that make up one batch B_i.
