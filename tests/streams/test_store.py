@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import open_store, pack, verify, with_store, workers
+from primavista.streams.store import open_store, pack, verify, workers
 from primavista.streams.store.index import (
     CHUNK,
     DONE,
@@ -44,7 +43,6 @@ from primavista.streams.store.index import (
     make_index,
 )
 from primavista.streams.store.packing import packing_lock
-from primavista.streams.store.reading import PackedFrames
 
 
 def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
@@ -201,24 +199,6 @@ def test_all_frames_on_the_gpu(tmp_path: Path) -> None:
         data.test,
         data.classes,
     )
-
-
-@dataclass(frozen=True)
-class Own(DataSet):
-    """A data set that knows more than a store keeps."""
-
-    whence: str
-
-
-def test_a_data_set_keeps_what_it_knows_and_takes_its_frames_from_its_store(tmp_path: Path) -> None:
-    data = made(40)
-    own = Own(data.name, data.frames, data.train, data.test, data.classes, data.categories, "here")
-    pack(own, tmp_path / "s")
-    stored = with_store(own, tmp_path / "s")
-    assert (stored.whence, stored.train) == ("here", own.train)
-    assert isinstance(stored.frames, PackedFrames)
-    with pytest.raises(pv.InputError, match="was not packed from this data set"):
-        with_store(made(41), tmp_path / "s")
 
 
 def test_resident_on_a_device(tmp_path: Path) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from primavista.errors import FileError, InputError, file_error
+from primavista.errors import FileError, file_error
 from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
@@ -27,13 +26,10 @@ from primavista.streams.store.index import (
     StoreIndex,
     chunk_checksum,
     load_index,
-    session_table,
 )
 
 if TYPE_CHECKING:
     import torch
-
-AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
 
 
 class PackedFrames:
@@ -183,31 +179,6 @@ def open_store(path: str | Path) -> Store:
     return Store(path=folder, **index.facts(PackedFrames(folder, index)))
 
 
-def with_store(data: AnyDataSet, path: str | Path) -> AnyDataSet:
-    """Read the frames of a data set from the store that it was packed into.
-
-    Args:
-        data: The data set.
-        path: The folder of the store.
-
-    Returns:
-        A copy of `data`, of its own class and with all that it knows, whose frames are those of the
-        store.
-
-    Raises:
-        InputError: If the store holds other sessions.
-    """
-    store = open_store(path)
-    if not _same_sessions(data, store):
-        raise InputError(
-            f"{path} was not packed from this data set ({data.name}): "
-            f"it holds other sessions ({store.name})"
-        )
-    stored = copy.copy(data)
-    object.__setattr__(stored, "frames", store.frames)  # a frozen dataclass, but a copy of our own
-    return stored
-
-
 def verify(path: str | Path, progress: Progress | None = None) -> StoreReport:
     """Compare every chunk of a finished store with its checksum.
 
@@ -263,14 +234,6 @@ def _not_finished(folder: Path) -> FileError:
     return FileError(
         f"{folder} is an unfinished store: {state}. Pack the same data set to the same path to "
         "finish it (primavista data pack SOURCE STORE), or delete the folder"
-    )
-
-
-def _same_sessions(data: DataSet, store: DataSet) -> bool:
-    return (
-        session_table(data.train) == session_table(store.train)
-        and session_table(data.test) == session_table(store.test)
-        and data.classes == store.classes
     )
 
 
