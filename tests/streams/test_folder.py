@@ -212,7 +212,7 @@ def test_a_video_that_is_skipped_is_logged_once(
 
 def test_a_folder_is_opened_without_the_renderer() -> None:
     code = (
-        "import sys, primavista.streams.folder;"
+        "import sys, primavista.streams.folder, primavista.streams.open;"
         "sys.exit(any(name.startswith('primavista.streams.rendered.') and"
         " name != 'primavista.streams.rendered.scene' for name in sys.modules))"
     )

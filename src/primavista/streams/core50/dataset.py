@@ -32,8 +32,7 @@ from primavista.streams.dataset import (
     chosen_frames,
     consecutive_sessions,
 )
-from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.scene import WrittenScene, read_scene, scene_name
+from primavista.streams.rendered.scene import Scene, WrittenScene, read_scene, scene_name
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
