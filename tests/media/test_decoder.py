@@ -109,7 +109,16 @@ def test_a_file_is_decoded_by_its_path(tmp_path):
 
 
 def test_the_child_has_no_torch():
-    code = "import sys, primavista.media.decoder_child; sys.exit('torch' in sys.modules)"
+    """So has nobody who decodes; `frames`, which turns pictures into tensors, is another matter."""
+    modules = (
+        "addresses, arrays, boxes, camera, camera_child, decoder, decoder_child, images, video"
+    )
+    code = f"import sys; from primavista.media import {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_media_does_not_import_the_service():
+    code = "import sys, primavista.media.decoder; sys.exit('primavista.serve' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

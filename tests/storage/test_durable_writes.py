@@ -16,7 +16,7 @@ import primavista
 from primavista.backbones import weights
 from primavista.media.video import Clip
 from primavista.storage import disk
-from primavista.streams import video_cache
+from primavista.streams import session_files
 from primavista.streams.core50 import download
 from primavista.streams.core50.unzip import unzip
 from primavista.streams.rendered import dataset as rendered
@@ -58,10 +58,10 @@ def test_the_hash_of_weights_is_recorded_whole(tmp_path, monkeypatch):
 def test_a_decoded_video_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     frames = torch.arange(4 * 8 * 8 * 3).to(torch.uint8).reshape(4, 8, 8, 3)
     calls = journal(monkeypatch)
-    video_cache._save(tmp_path / "clip.npy", Clip(frames, "clip"))
+    session_files._save(tmp_path / "clip.npy", Clip(frames, "clip"))
     assert in_order(calls, "sync", "replace", "create", "write", "write", "sync", "replace")
     assert np.array_equal(np.load(tmp_path / "clip.npy", allow_pickle=False), frames.numpy())
-    assert np.array_equal(video_cache.map_video(tmp_path / "clip.npy"), frames.numpy())
+    assert np.array_equal(session_files.map_video(tmp_path / "clip.npy"), frames.numpy())
 
 
 def test_pictures_are_on_the_disk_before_their_folder_has_its_name(tmp_path, monkeypatch):

@@ -3,13 +3,16 @@
 import logging
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import primavista as pv
-from primavista.streams import video_cache as module
+from primavista.streams import session_files as module
 from primavista.streams.folder import folder
 from primavista.streams.store import pack
 
@@ -205,3 +208,23 @@ def test_a_video_that_is_skipped_is_logged_once(
         data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")
     assert data.skipped == 1
     assert len([record for record in caplog.records if "s3.mp4" in record.getMessage()]) == 1
+
+
+def test_a_folder_is_opened_without_the_renderer() -> None:
+    code = (
+        "import sys, primavista.streams.folder, primavista.streams.open;"
+        "sys.exit(any(name.startswith('primavista.streams.rendered.') and"
+        " name != 'primavista.streams.rendered.scene' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_frames_are_of_the_kind_of_their_indices(tmp_path: Path) -> None:
+    media.make_pictures(tmp_path / "mug" / "s1", [10, 60, 90])
+    data = folder(tmp_path, size=16)
+    by_torch = data.frames[torch.tensor([2, 0])]
+    by_numpy = data.frames[np.array([2, 0])]
+    assert isinstance(by_numpy, np.ndarray)
+    assert np.array_equal(by_torch.numpy(), by_numpy)
+    assert np.array_equal(data.frames[np.array([True, False, True])], by_numpy[::-1])
+    assert np.array_equal(data.frames[np.array([-1, -3])], by_numpy)

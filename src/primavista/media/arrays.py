@@ -20,7 +20,7 @@ def chosen_rows(indices: Any, count: int) -> NDArray[np.int64]:
     array([4, 0])
     """
     if _is_tensor(indices):
-        indices = indices.detach().cpu().numpy()
+        indices = indices.cpu().numpy()
     rows: NDArray[np.int64] = np.arange(count, dtype=np.int64)[indices]
     return rows
 

@@ -9,16 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.data import CORe50Comparison, DataFacts, compare_with_core50
 from primavista.bench.folder import (
+    FAILED,
+    FORMAT,
     PLAN,
     RUN,
     BatchMetrics,
     CellResult,
     GroupRecord,
-    read_cell,
     read_folder_record,
+    read_json,
+    read_metrics,
+    read_result,
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Measures
@@ -260,15 +266,31 @@ def read_results(folder: Path) -> FolderResults:
 
 def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> StoredCell:
     """Read a cell; one whose result is damaged counts as failed."""
+    cell = _read_settings(place)
+    metrics = tuple(read_metrics(place))
+    result, failure = None, None
     try:
-        found = read_cell(place)
-    except (FileError, OSError) as error:
-        try:
-            cell = Cell.model_validate_json((place / RUN).read_bytes())
-        except (OSError, ValueError):
-            raise FileError(str(error)) from error
-        return StoredCell(path, cell, failure=str(error), groups=groups)
-    return StoredCell(path, found.cell, found.metrics, found.result, found.failure, groups)
+        result = read_result(place)
+        failed = None if result is not None else read_json(place / FAILED)
+        if failed is not None:
+            failure = str(failed.get("reason") or "no reason was given")
+    except (FileError, OSError, AttributeError) as error:
+        failure = str(error)
+    return StoredCell(path, cell, metrics, result, failure, groups)
+
+
+def _read_settings(place: Path) -> Cell:
+    """Read `run.json` of a cell."""
+    raw = read_json(place / RUN)
+    found = raw.get("format") if isinstance(raw, dict) else None
+    if found != FORMAT:
+        raise FileError(f"{place / RUN} has format {found!r}; this version reads {FORMAT}")
+    try:
+        return Cell.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise FileError(f"{place / RUN} has an invalid field {field}: {first['msg']}") from error
 
 
 def _latest(cells: Sequence[StoredCell], folder: Path) -> tuple[list[StoredCell], list[StoredCell]]:

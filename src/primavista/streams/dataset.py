@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -40,6 +39,27 @@ class Session:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+def consecutive_sessions(
+    rows: Iterable[tuple[int, int, int, bool]],
+) -> tuple[tuple[Session, ...], tuple[Session, ...]]:
+    """Return the training and the test sessions of frames that follow one another.
+
+    Args:
+        rows: The label, number and length of each session, and whether it is for testing.
+
+    >>> consecutive_sessions([(0, 1, 5, False), (0, 2, 3, True)])[1]
+    (Session(label=0, number=2, start=5, stop=8),)
+    """
+    train: list[Session] = []
+    test: list[Session] = []
+    start = 0
+    for label, number, count, is_test in rows:
+        session = Session(label, number, start, start + count)
+        (test if is_test else train).append(session)
+        start = session.stop
+    return tuple(train), tuple(test)
 
 
 # The training sessions that make up one batch B_i.
@@ -227,11 +247,7 @@ class Stream:
         source: str = "generated",
     ) -> None:
         self.data, self.name, self.run, self.source = data, name, run, source
-        self.batches: Sequence[BatchSessions]
-        if isinstance(batches, _CumulativeBatches):
-            self.batches = batches
-        else:
-            self.batches = tuple(tuple(batch) for batch in batches)
+        self.batches: tuple[BatchSessions, ...] = tuple(tuple(batch) for batch in batches)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -265,17 +281,6 @@ class Stream:
         across = core50 is not None and core50.test_set == "full"
         return patterns(self.data, self.data.test, every, across=across)
 
-    def cumulative(self) -> Stream:
-        """Return the same run with cumulative batches: batch i is the union of batches 1 to i.
-
-        Returns:
-            A stream of the same length. Nothing is copied.
-        """
-        if isinstance(self.batches, _CumulativeBatches):
-            return self
-        name = f"{self.name}, cumulative"
-        return Stream(self.data, _CumulativeBatches(self.batches), name, self.run, self.source)
-
     def __repr__(self) -> str:
         return (
             f"Stream({self.name!r}, run {self.run}, {len(self)} batches of "
@@ -305,25 +310,3 @@ class Stream:
             rows.append((i + 1, len(batch), frames, len(labels), new, names + more))
             seen.update(labels)
         return rows
-
-
-class _CumulativeBatches(Sequence[BatchSessions]):
-    """The unions of the first batches, each made when it is asked for."""
-
-    def __init__(self, batches: Sequence[BatchSessions]) -> None:
-        self._batches = batches
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    @overload
-    def __getitem__(self, index: int) -> BatchSessions: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[BatchSessions, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> BatchSessions | tuple[BatchSessions, ...]:
-        chosen = range(len(self))[index]
-        if isinstance(chosen, range):
-            return tuple(self[i] for i in chosen)
-        return tuple(chain.from_iterable(self._batches[: chosen + 1]))

@@ -10,17 +10,11 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from primavista.errors import FileError, InputError
-from primavista.media.arrays import chosen_rows, like_indices
-from primavista.media.images import ImageArray, read_image
 from primavista.media.video import (
     IMAGES,
     VIDEOS,
@@ -34,14 +28,20 @@ from primavista.media.video import (
 )
 from primavista.progress import Progress
 from primavista.streams.conventions import held_out
-from primavista.streams.dataset import DataSet, Session
+from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.scene import (
     WrittenScene,
     read_scene,
     scene_classes,
     scene_name,
 )
-from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
+from primavista.streams.session_files import (
+    FolderFrames,
+    SessionFiles,
+    VideoCache,
+    default_video_cache,
+    readable_pictures,
+)
 
 MAX_FRAMES = 600  # per video
 SHOWN_SESSIONS = 12  # in the note of a data set
@@ -50,58 +50,6 @@ log = logging.getLogger("primavista")
 
 # The sessions of each class: (name, path).
 FoundSessions = dict[str, list[tuple[str, Path]]]
-
-
-@dataclass(frozen=True)
-class SessionFiles:
-    """The files of one session: pictures, or one array that a video was decoded into.
-
-    Args:
-        name: The name of the session.
-        count: The number of its frames.
-        pictures: The picture files; empty for a video.
-        array: The array file; None for pictures.
-        thinned: What was left out of a long video, as a text.
-    """
-
-    name: str
-    count: int
-    pictures: tuple[Path, ...] = ()
-    array: Path | None = None
-    thinned: str = ""
-
-
-class FolderFrames:
-    """The frames of several sessions, one after the other.
-
-    Pictures are decoded each time they are asked for; decoded videos are memory-mapped.
-
-    Args:
-        sessions: The files of each session.
-        size: The side of the frames in pixels.
-    """
-
-    def __init__(self, sessions: Sequence[SessionFiles], size: int) -> None:
-        self.sessions, self.size = tuple(sessions), size
-        self.starts = np.array([0, *accumulate(files.count for files in self.sessions)])
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def __getitem__(self, indices: Any) -> Any:
-        asked = chosen_rows(indices, len(self))
-        session = np.searchsorted(self.starts, asked, "right") - 1
-        pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
-        for i in np.unique(session).tolist():
-            here = np.flatnonzero(session == i)
-            pictures[here] = self._read(self.sessions[i], asked[here] - self.starts[i])
-        return like_indices(pictures, indices)
-
-    def _read(self, files: SessionFiles, positions: NDArray[Any]) -> ImageArray:
-        if files.array is None:
-            images = [read_image(files.pictures[i], self.size) for i in positions.tolist()]
-            return np.stack(images)
-        return np.asarray(map_video(files.array)[positions])
 
 
 def folder(
@@ -166,23 +114,19 @@ def folder(
         raise _nothing_to_read(root, bad)
     note = _describe(read, is_test, classes, bad)
     log.info("%s: %s", root, note)
-    flagged = list(zip(read, is_test, strict=True))
+    train, tested = consecutive_sessions(
+        (one.label, one.number, one.count, flag) for one, flag in zip(read, is_test, strict=True)
+    )
     return DataSet(
         name=name,
-        frames=FolderFrames([item.files for item in read], size),
-        train=tuple(item.session for item, flag in flagged if not flag),
-        test=tuple(item.session for item, flag in flagged if flag),
+        frames=FolderFrames(read, size),
+        train=train,
+        test=tested,
         classes=classes,
         categories=categories,
         note=note,
         skipped=bad.skipped,
     )
-
-
-@dataclass(frozen=True)
-class _SessionWithFiles:
-    session: Session
-    files: SessionFiles
 
 
 @dataclass(frozen=True)
@@ -192,31 +136,22 @@ class _SessionReader:
     videos: VideoCache
     bad: BadFiles
 
-    def read(self, name: str, path: Path) -> SessionFiles | None:
-        """The frames of one session, or None if none can be decoded and `bad` skips."""
+    def read(self, label: int, number: int, name: str, path: Path) -> SessionFiles | None:
+        """The files of one session, or None if none can be decoded and `bad` skips."""
         with self.bad.guard():
-            return self._pictures(name, path) if path.is_dir() else self._video(name, path)
+            if path.is_dir():
+                return SessionFiles(label, number, self._pictures(path), name=name)
+            video = self.videos.decoded(path)
+            self.bad.skipped += video.skipped
+            self.bad.problems += video.problems
+            return SessionFiles(label, number, name=name, video=video)
         return None
 
-    def _pictures(self, name: str, path: Path) -> SessionFiles:
-        files = media_in(path, IMAGES)
-        if self.bad.skip:
-            files = [file for file in files if self._is_readable(file)]
+    def _pictures(self, path: Path) -> tuple[Path, ...]:
+        files = readable_pictures(media_in(path, IMAGES), self.videos.size, self.bad)
         if not files:
             raise FileError(f"the session {path} has no pictures that can be read. {LAYOUT}")
-        return SessionFiles(name, len(files), tuple(files))
-
-    def _is_readable(self, file: Path) -> bool:
-        with self.bad.guard():
-            read_image(file, self.videos.size)
-            return True
-        return False
-
-    def _video(self, name: str, path: Path) -> SessionFiles:
-        video = self.videos.decoded(path)
-        self.bad.skipped += video.skipped
-        self.bad.problems += video.problems
-        return SessionFiles(name, video.count, array=video.path, thinned=video.thinned)
+        return files
 
 
 def _frame_limit(max_frames: int | None, written: WrittenScene | None) -> int:
@@ -233,25 +168,23 @@ def _read_sessions(
     found: FoundSessions,
     reader: _SessionReader,
     progress: Progress | None,
-) -> list[_SessionWithFiles]:
-    """The sessions that can be read, class by class; each follows the one before."""
-    read: list[_SessionWithFiles] = []
-    total, done, start = sum(map(len, found.values())), 0, 0
+) -> list[SessionFiles]:
+    """The sessions that can be read, class by class."""
+    read: list[SessionFiles] = []
+    total, done = sum(map(len, found.values())), 0
     for label, name in enumerate(_class_names(found)):
         for number, (session_name, path) in enumerate(found[name], 1):
-            files = reader.read(session_name, path)
+            files = reader.read(label, number, session_name, path)
             done += 1
             if progress:
                 progress(done, total)
             if files is not None:
-                session = Session(label, number, start, start + files.count)
-                read.append(_SessionWithFiles(session, files))
-                start = session.stop
+                read.append(files)
     return read
 
 
 def _test_flags(
-    read: list[_SessionWithFiles], test: str | Sequence[str], found: FoundSessions, split: int
+    read: list[SessionFiles], test: str | Sequence[str], found: FoundSessions, split: int
 ) -> list[bool]:
     """One truth value per session: whether it is for testing."""
     if split and test != "quarter":
@@ -267,19 +200,19 @@ def _test_flags(
             f'test is "quarter", "none" or a list of session names; got {test!r}. '
             f'Right: test=["{test}"]'
         )
-    names = {item.files.name for item in read}
+    names = {item.name for item in read}
     missing = [name for name in test if name not in names]
     if missing:
         some = sorted(names, key=natural)[:20]
         raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(some)}")
     chosen = set(test)
-    return [item.files.name in chosen for item in read]
+    return [item.name in chosen for item in read]
 
 
-def _quarter_flags(read: list[_SessionWithFiles], found: FoundSessions, split: int) -> list[bool]:
+def _quarter_flags(read: list[SessionFiles], found: FoundSessions, split: int) -> list[bool]:
     counts = {name: len(found[name]) for name in _class_names(found)}
     numbers = [_drawn(name, count, split) for name, count in counts.items()]
-    return [item.session.number in numbers[item.session.label] for item in read]
+    return [item.number in numbers[item.label] for item in read]
 
 
 def _drawn(name: str, count: int, split: int) -> tuple[int, ...]:
@@ -305,12 +238,12 @@ def _names(
     return scene_name(written.scene), classes, categories
 
 
-def _check_counts(root: Path, written: WrittenScene, read: list[_SessionWithFiles]) -> None:
+def _check_counts(root: Path, written: WrittenScene, read: list[SessionFiles]) -> None:
     for item in read:
-        if item.files.count < written.scene.frames and not item.files.thinned:
-            path = root / written.location(item.session.label + 1, item.session.number)
+        if item.count < written.scene.frames and not (item.video and item.video.thinned):
+            path = root / written.location(item.label + 1, item.number)
             raise FileError(
-                f"{path} holds {item.files.count} of its {written.scene.frames} frames: "
+                f"{path} holds {item.count} of its {written.scene.frames} frames: "
                 f"delete it and finish it with the same command: {written.command(root)}"
             )
 
@@ -323,10 +256,10 @@ def _nothing_to_read(root: Path, bad: BadFiles) -> FileError:
 
 
 def _describe(
-    read: list[_SessionWithFiles], is_test: list[bool], classes: Sequence[str], bad: BadFiles
+    read: list[SessionFiles], is_test: list[bool], classes: Sequence[str], bad: BadFiles
 ) -> str:
     """The note of a data set: its test sessions, what was skipped, and what was thinned."""
-    names = [f"{classes[item.session.label]}/{item.files.name}" for item in read]
+    names = [f"{classes[item.label]}/{item.name}" for item in read]
     chosen = [name for name, flag in zip(names, is_test, strict=True) if flag]
     few = ", ".join(chosen[:SHOWN_SESSIONS]) or "none"
     if len(chosen) > SHOWN_SESSIONS:
@@ -334,8 +267,8 @@ def _describe(
     notes = [f"{len(chosen)} of {len(read)} sessions are the test set: {few}"]
     if bad.problems:
         notes.append(bad.note)
-    pairs = zip(names, read, strict=True)
-    thinned = [f"{name} {item.files.thinned}" for name, item in pairs if item.files.thinned]
+    videos = [(name, item.video) for name, item in zip(names, read, strict=True) if item.video]
+    thinned = [f"{name} {video.thinned}" for name, video in videos if video.thinned]
     if thinned:
         more = f", and {len(thinned) - 1} more videos likewise" if len(thinned) > 1 else ""
         notes.append(f"{thinned[0]}{more} (--max-frames)")

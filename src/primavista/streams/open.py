@@ -24,9 +24,7 @@ from primavista.streams.official.clear import clear, is_clear
 from primavista.streams.official.openloris import is_openloris, openloris
 from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
 from primavista.streams.protocols import Parameter, parse_protocol
-from primavista.streams.rendered.dataset import rendered
-from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.scene import read_scene
+from primavista.streams.rendered.scene import Scene, read_scene
 from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
@@ -140,6 +138,8 @@ def open_dataset(
     }
     check_source_options(found, options)
     if found.kind == "rendered":
+        from primavista.streams.rendered.dataset import rendered  # slow, and with torch
+
         return rendered(scene_of(found, size))
     assert found.path is not None
     taken = {key: options[key] for key in _given(options)}

@@ -27,13 +27,12 @@ from primavista.streams.dataset import (
     DataSet,
     Labels,
     Origin,
-    Session,
     SessionKey,
     SessionRows,
     TestFrames,
+    consecutive_sessions,
 )
-from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.scene import WrittenScene, read_scene, scene_name
+from primavista.streams.rendered.scene import Scene, WrittenScene, read_scene, scene_name
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
@@ -90,7 +89,10 @@ class CORe50(DataSet):
         spans += _test_spans(files.sessions, structure, test or ("full" if written else "reduced"))
         if written:  # the order of `rendered`
             spans.sort(key=lambda span: (span.key[1], span.key[0]))
-        train, tested = _to_sessions(spans, structure, labels)
+        train, tested = consecutive_sessions(
+            (structure.label(span.key, labels), span.key[0], len(span.rows), span.is_test)
+            for span in spans
+        )
         classes, categories = structure.classes(files.sessions, labels)
         rows = np.concatenate([span.rows for span in spans])
         super().__init__(
@@ -161,21 +163,6 @@ def _test_spans(sessions: Sessions, structure: _Structure, test: str | Path) -> 
         positions = [position for _, position in frames]
         spans.append(_Span(key, True, sessions[key].rows[positions]))
     return spans
-
-
-def _to_sessions(
-    spans: list[_Span], structure: _Structure, labels: Labels
-) -> tuple[tuple[Session, ...], tuple[Session, ...]]:
-    """The training and the test sessions; the spans follow each other in the data set."""
-    train: list[Session] = []
-    test: list[Session] = []
-    start = 0
-    for span in spans:
-        stop = start + len(span.rows)
-        session = Session(structure.label(span.key, labels), span.key[0], start, stop)
-        (test if span.is_test else train).append(session)
-        start = stop
-    return tuple(train), tuple(test)
 
 
 def _origin(folder: Path, spans: list[_Span], files: CORe50Files, structure: _Structure) -> Origin:

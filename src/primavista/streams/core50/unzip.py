@@ -19,6 +19,8 @@ MAX_ENTRIES = 500_000
 MAX_RATIO = 300  # text compresses up to about 20 times, images hardly
 _SMALL = 1 << 20  # files up to this size may have any compression ratio
 
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error)
+
 DownloadProgress = Callable[[str, int, int | None], None]
 
 
@@ -48,13 +50,9 @@ def unzip(archive: Path, folder: Path, progress: DownloadProgress | None = None)
                 if progress is not None and (count % 500 == 0 or count == len(entries)):
                     progress(f"unpacking {archive.name}", count, len(entries))
             return len(entries)
-    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
+    except _DAMAGE as error:
         raise FileError(
             f"{archive} is damaged ({error}): delete it and download it again"
-        ) from error
-    except (NotImplementedError, RuntimeError, ValueError, struct.error) as error:
-        raise FileError(
-            f"{archive} cannot be unpacked ({error}): delete it and download it again"
         ) from error
 
 
@@ -69,7 +67,7 @@ def _check_entries(
     seen: set[str] = set()
     folders: set[str] = set()
     for info in infos:
-        name = safe_name(info, archive)
+        name = _safe_name(info, archive)
         if info.is_dir():
             continue
         key = name.casefold()
@@ -110,22 +108,12 @@ def _check_ratio(archive: Path, what: str, unpacked: int, packed: int) -> None:
         raise _refused(archive, f"{what} would unpack to {unpacked:,} bytes from {packed:,}")
 
 
-def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
-    """Return the name of an entry if it lies below the folder on every system.
-
-    Args:
-        info: The entry.
-        archive: The zip file, for messages.
-
-    Raises:
-        FileError: If the name leads out of the folder, or the entry is a link, a device or
-            encrypted.
-    """
+def _safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
+    """Return the name of an entry if it lies below the folder on every system."""
     name = info.orig_filename
     parts = PurePosixPath(name).parts
-    escapes = name.startswith("/") or ".." in parts or "\\" in name
-    odd = not 1 <= len(parts) <= 16 or re.search(r"[\x00-\x1f:]", name)
-    if escapes or odd or any(part in (".", "") or len(part) > 200 for part in parts):
+    escapes = name.startswith("/") or ".." in parts or re.search(r"[\x00-\x1f:\\]", name)
+    if escapes or not 1 <= len(parts) <= 16 or max(map(len, parts)) > 200:
         raise _refused(archive, f"the name {name[:80]!r} leads out of the folder")
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):

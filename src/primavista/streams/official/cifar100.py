@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.images import ImageArray
 from primavista.streams.core50.image_array import MappedFrames
-from primavista.streams.dataset import DataSet, Labels, Session
+from primavista.streams.dataset import DataSet, Labels, Session, consecutive_sessions
 
 ARCHIVE = "cifar-100-binary.tar.gz"
 FOLDER = "cifar-100-binary"
@@ -211,20 +211,19 @@ def _sessions(
     parts: Sequence[_Part], category: Sequence[int], pieces: int, *, by_category: bool
 ) -> tuple[NDArray[np.int64], tuple[Session, ...], tuple[Session, ...]]:
     """The rows of both files in the order of the sessions, and the sessions."""
-    train: list[Session] = []
-    test: list[Session] = []
+    planned: list[tuple[int, int, int, bool]] = []
     rows: list[NDArray[np.int64]] = []
-    start, offset = 0, 0
-    for part, sessions, count in zip(parts, (train, test), (pieces, 1), strict=True):
+    offset, last = 0, 0
+    for part, is_test in zip(parts, (False, True), strict=True):
+        count = 1 if is_test else pieces
         for fine, group in enumerate(category):
             rank = category[:fine].count(group) if by_category else 0
             label = group if by_category else fine
             for piece, own in enumerate(np.array_split(np.flatnonzero(part.fine == fine), count)):
-                number = 1 + rank * count + piece
-                sessions.append(Session(label, number, start, start + len(own)))
+                number = 1 + last + rank * count + piece
+                planned.append((label, number, len(own), is_test))
                 rows.append(own + offset)
-                start += len(own)
         offset += len(part.fine)
-    last = max(session.number for session in train)  # numbers count all sessions of a class
-    tested = [Session(s.label, s.number + last, s.start, s.stop) for s in test if len(s)]
-    return np.concatenate(rows), tuple(train), tuple(tested)
+        last = max(number for _, number, _, _ in planned)  # numbers count all sessions of a class
+    train, test = consecutive_sessions(planned)
+    return np.concatenate(rows), train, tuple(session for session in test if len(session))

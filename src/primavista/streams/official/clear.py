@@ -14,13 +14,13 @@ from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.official.picture_files import (
     PictureList,
-    PictureSession,
     inside,
     picture_data,
     pictures_in,
     read_json,
     read_text,
 )
+from primavista.streams.session_files import SessionFiles
 
 TRAIN = ("train", "train_image_only")  # the folder names in the two archives
 TEST = ("test",)
@@ -92,7 +92,7 @@ def _part(root: Path, names: tuple[str, ...]) -> Path | None:
 
 def _sessions(
     folder: Path, classes: list[str], *, offset: int, is_test: bool
-) -> list[PictureSession]:
+) -> list[SessionFiles]:
     listed = (folder / METADATA).is_file()
     found = _by_metadata(folder) if listed else _by_folders(folder)
     sessions = []
@@ -103,7 +103,7 @@ def _sessions(
         for label, name in enumerate(classes):
             if found[period].get(name):
                 pictures = found[period][name]
-                sessions.append(PictureSession(label, offset + period, pictures, is_test))
+                sessions.append(SessionFiles(label, offset + period, pictures, is_test))
     if not sessions:
         raise FileError(f"{folder} has no labelled pictures: unpack its archive again")
     return sessions

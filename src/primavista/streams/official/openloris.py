@@ -17,10 +17,10 @@ from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Labels
 from primavista.streams.official.picture_files import (
     PictureList,
-    PictureSession,
     picture_data,
     pictures_in,
 )
+from primavista.streams.session_files import SessionFiles
 
 # In the order of the authors' sequential benchmark.
 FACTORS = ("illumination", "occlusion", "pixel", "clutter")
@@ -98,10 +98,10 @@ class _Video:
     number: int
     pictures: tuple[Path, ...]
 
-    def session(self, classes: Sequence[str], *, is_test: bool) -> PictureSession:
+    def session(self, classes: Sequence[str], *, is_test: bool) -> SessionFiles:
         """Return the session, labelled by the object if it is a class, otherwise by its kind."""
         own = self.name if self.name in classes else _kind(self.name)
-        return PictureSession(classes.index(own), self.number, self.pictures, is_test)
+        return SessionFiles(classes.index(own), self.number, self.pictures, is_test)
 
 
 def _kind(name: str) -> str:

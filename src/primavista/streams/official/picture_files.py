@@ -11,32 +11,14 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.media.images import read_image
 from primavista.media.video import IMAGES, BadFiles, media_in
 from primavista.progress import Progress
-from primavista.streams.dataset import DataSet, Session
-from primavista.streams.folder import FolderFrames, SessionFiles
+from primavista.streams.dataset import DataSet, consecutive_sessions
+from primavista.streams.session_files import FolderFrames, SessionFiles, readable_pictures
 
 MAX_TEXT = 64 * 2**20  # bytes of one list or JSON file
 MAX_PICTURES = 4_000_000
 DEFAULT_SIZE = 128  # pixels
-
-
-@dataclass(frozen=True)
-class PictureSession:
-    """The pictures of one session, not yet in a data set.
-
-    Args:
-        label: The index of the class.
-        number: The number of the session.
-        pictures: The picture files in order, at least one.
-        is_test: True if the session is for testing.
-    """
-
-    label: int
-    number: int
-    pictures: tuple[Path, ...]
-    is_test: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +34,7 @@ class PictureList:
     """
 
     name: str
-    sessions: Sequence[PictureSession]
+    sessions: Sequence[SessionFiles]
     classes: Sequence[str]
     categories: Sequence[int]
     note: str
@@ -84,19 +66,14 @@ def picture_data(
     kept = _readable(listed.sessions, side, bad, progress) if skip_bad else list(listed.sessions)
     if not any(not one.is_test for one in kept):
         raise FileError(f"{listed.name} has no training pictures: {bad.note or 'complete it'}")
-    train: list[Session] = []
-    test: list[Session] = []
-    start = 0
-    for one in kept:
-        session = Session(one.label, one.number, start, start + len(one.pictures))
-        (test if one.is_test else train).append(session)
-        start = session.stop
-    files = [SessionFiles(str(one.number), len(one.pictures), one.pictures) for one in kept]
+    train, test = consecutive_sessions(
+        (one.label, one.number, one.count, one.is_test) for one in kept
+    )
     return DataSet(
         name=listed.name,
-        frames=FolderFrames(files, side),
-        train=tuple(train),
-        test=tuple(test),
+        frames=FolderFrames(kept, side),
+        train=train,
+        test=test,
         classes=tuple(listed.classes),
         categories=tuple(listed.categories),
         note="; ".join(filter(None, [listed.note, bad.note])),
@@ -105,18 +82,14 @@ def picture_data(
 
 
 def _readable(
-    sessions: Sequence[PictureSession], size: int, bad: BadFiles, progress: Progress | None
-) -> list[PictureSession]:
+    sessions: Sequence[SessionFiles], size: int, bad: BadFiles, progress: Progress | None
+) -> list[SessionFiles]:
     """The sessions without the pictures that cannot be decoded; empty ones are left out."""
     kept = []
     for done, one in enumerate(sessions, 1):
-        good = []
-        for picture in one.pictures:
-            with bad.guard():
-                read_image(picture, size)
-                good.append(picture)
+        good = readable_pictures(one.pictures, size, bad)
         if good:
-            kept.append(replace(one, pictures=tuple(good)))
+            kept.append(replace(one, pictures=good))
         if progress:
             progress(done, len(sessions))
     return kept

@@ -14,13 +14,13 @@ from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.official.picture_files import (
     PictureList,
-    PictureSession,
     divided,
     inside,
     picture_data,
     pictures_in,
     read_text,
 )
+from primavista.streams.session_files import SessionFiles
 
 FOLDER = "tiny-imagenet-200"
 IDS = "wnids.txt"
@@ -74,13 +74,13 @@ def tiny_imagenet(
             "tiny-imagenet-200.zip of http://cs231n.stanford.edu/tiny-imagenet-200.zip into it"
         )
     ids = _ids(root / IDS)
-    found: list[PictureSession] = []
+    found: list[SessionFiles] = []
     for label, name in enumerate(ids):
         folder = root / "train" / name / "images"
         pieces = divided(pictures_in(root, folder), sessions, folder)
-        found += [PictureSession(label, i, piece) for i, piece in enumerate(pieces, 1)]
+        found += [SessionFiles(label, i, piece) for i, piece in enumerate(pieces, 1)]
     by_class = _annotated(root, ids)
-    found += [PictureSession(k, sessions + 1, by_class[k], True) for k in sorted(by_class)]
+    found += [SessionFiles(k, sessions + 1, by_class[k], True) for k in sorted(by_class)]
     tested = sum(map(len, by_class.values()))
     note = f"the labelled validation pictures of Tiny ImageNet are the test set: {tested:,}"
     listed = PictureList("tiny-imagenet", found, _words(root, ids), range(len(ids)), note)

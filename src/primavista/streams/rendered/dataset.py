@@ -23,7 +23,7 @@ from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import replacing, write_atomically
 from primavista.streams.conventions import held_out
-from primavista.streams.dataset import DataSet, Session
+from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.scene import (
     FORMATS,
@@ -286,16 +286,15 @@ def _allocate(scene: Scene, device: str | torch.device) -> Tensor:
 
 def _data_set(scene: Scene, frames: Frames) -> DataSet:
     tested = set(held_out(scene.sessions))
-    sessions = [
-        Session(object - 1, number, index * scene.frames, (index + 1) * scene.frames)
-        for index, (object, number) in enumerate(_sessions(scene))
-    ]
+    train, test = consecutive_sessions(
+        (object - 1, number, scene.frames, number in tested) for object, number in _sessions(scene)
+    )
     classes, categories = scene_classes(scene)
     return DataSet(
         name=scene_name(scene),
         frames=frames,
-        train=tuple(session for session in sessions if session.number not in tested),
-        test=tuple(session for session in sessions if session.number in tested),
+        train=train,
+        test=test,
         classes=classes,
         categories=categories,
     )

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import torch
 
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, as_numpy
 from primavista.streams.dataset import (
     CORe50Facts,
     DataSet,
@@ -32,11 +30,6 @@ INDEX = "index.json"
 PART = "index.part.json"  # the index of an unfinished store
 DONE = "done.jsonl"  # the finished chunks of an unfinished store
 LOCK = "lock"
-# The names of CORe50 and the numbers of frames of its test sets, by which an index that does not
-# record the facts of CORe50 is recognised: those of version 0.1.0 do not.
-PACKED_CORE50 = re.compile(r"core50( \([\d,]+ of 164,866 frames\))?")
-OFFICIAL_TESTS: dict[int, TestFrames] = {2_249: "reduced", 2_300: "published", 44_972: "full"}
-
 # Label, number, start and stop of each session.
 SessionTable = tuple[tuple[int, int, int, int], ...]
 
@@ -115,23 +108,18 @@ class StoreIndex:
         """The size of the whole .npy file in bytes."""
         return len(self.header) + self.count * self.frame_bytes
 
-    def data_set(self, frames: Frames) -> DataSet:
-        """Return the data set of this index with the given frames.
-
-        Args:
-            frames: All frames, in the order of the index.
-        """
-        train, test = (tuple(Session(*row) for row in rows) for rows in (self.train, self.test))
-        return DataSet(
-            self.name,
-            frames,
-            train,
-            test,
-            self.classes,
-            self.categories,
-            origin=self.origin,
-            core50=self.core50,
-        )
+    def facts(self, frames: Frames) -> dict[str, Any]:
+        """Return the arguments of `DataSet` for this index with the given frames."""
+        return {
+            "name": self.name,
+            "frames": frames,
+            "train": tuple(Session(*row) for row in self.train),
+            "test": tuple(Session(*row) for row in self.test),
+            "classes": self.classes,
+            "categories": self.categories,
+            "origin": self.origin,
+            "core50": self.core50,
+        }
 
     @property
     def origin(self) -> Origin | None:
@@ -156,11 +144,8 @@ def make_index(data: DataSet) -> StoreIndex:
     count = len(data.frames)
     if not count or not (data.train or data.test):
         raise FileError(f"the data set {data.name} has no frames to pack")
-    some = (
-        torch.as_tensor(data.frames[np.array(sorted({0, count // 2, count - 1}))])
-        .cpu()
-        .contiguous()
-    )
+    rows = np.array(sorted({0, count // 2, count - 1}))
+    some = np.ascontiguousarray(as_numpy(data.frames[rows]))
     height, width = some.shape[1:3]
     return StoreIndex(
         name=data.name,
@@ -171,7 +156,7 @@ def make_index(data: DataSet) -> StoreIndex:
         count=count,
         height=height,
         width=width,
-        probe=hashlib.sha256(some.numpy().tobytes()).hexdigest(),
+        probe=hashlib.sha256(some.tobytes()).hexdigest(),
         folder=str(data.origin.folder) if data.origin else "",
         objects=data.origin.objects if data.origin else (),
         core50=data.core50,
@@ -197,11 +182,7 @@ def dump_index(index: StoreIndex, checksums: list[str] | None = None) -> bytes:
     Returns:
         The content of `index.json` or `index.part.json`.
     """
-    plan = asdict(index)
-    core50 = plan.pop("core50")  # beside the plan, so that earlier versions read the file too
-    record: dict[str, Any] = {"plan": plan}
-    if core50 is not None:
-        record["core50"] = core50
+    record: dict[str, Any] = {"plan": asdict(index)}
     if checksums is not None:
         record["sha256"] = checksums
     own = _checksum(record)
@@ -231,8 +212,9 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
             )
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
-        index = StoreIndex(**{key: _tuples(value) for key, value in record["plan"].items()})
-        index = replace(index, core50=_core50_facts(index, record.get("core50")))
+        plan = {key: _tuples(value) for key, value in record["plan"].items()}
+        plan["core50"] = _core50_facts(plan["core50"])
+        index = StoreIndex(**plan)
         return index, list(record.get("sha256", []))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
@@ -255,35 +237,14 @@ def chunk_checksum(folder: Path, index: StoreIndex, chunk: int) -> str:
         return hashlib.sha256(file.read((stop - start) * index.frame_bytes)).hexdigest()
 
 
-def _core50_facts(index: StoreIndex, recorded: Any) -> CORe50Facts | None:
-    """The facts of CORe50 as recorded, or worked out for an index of a version that did not.
-
-    Such an index has CORe50's name and the folder that it was packed from. Its test set is told by
-    its length: that of one of the official ones, or else the reduced one if its sessions are less
-    than half as long as those for training, and the full one otherwise.
-    """
-    if recorded is not None:
-        facts = CORe50Facts(**recorded)
-        known = facts.labels in get_args(Labels) and facts.test_set in get_args(TestFrames)
-        if not known or not isinstance(facts.complete, bool):
-            raise ValueError(f"unknown facts of CORe50: {recorded!r:.80}")
-        return facts
-    if index.origin is None or not PACKED_CORE50.fullmatch(index.name):
+def _core50_facts(recorded: Any) -> CORe50Facts | None:
+    if recorded is None:
         return None
-    by_object = all(
-        row[0] == thing - 1 for row, thing in zip(index.train, index.objects, strict=True)
-    )
-    return CORe50Facts(
-        "object" if by_object else "category", _test_set_by_length(index), index.name == "core50"
-    )
-
-
-def _test_set_by_length(index: StoreIndex) -> TestFrames:
-    train, test = (sum(stop - start for _, _, start, stop in t) for t in (index.train, index.test))
-    if test in OFFICIAL_TESTS:
-        return OFFICIAL_TESTS[test]
-    shorter = 2 * test * len(index.train) < train * len(index.test)
-    return "reduced" if shorter else "full"
+    facts = CORe50Facts(**recorded)
+    known = facts.labels in get_args(Labels) and facts.test_set in get_args(TestFrames)
+    if not known or not isinstance(facts.complete, bool):
+        raise ValueError(f"unknown facts of CORe50: {recorded!r:.80}")
+    return facts
 
 
 def _tuples(value: Any) -> Any:

@@ -30,7 +30,6 @@ from primavista.streams.store.index import (
     make_index,
 )
 from primavista.streams.store.reading import Store, finished_chunks, open_store
-from primavista.streams.store.workers import decode_chunks
 
 KEPT = "What is done is kept: make room, or choose a folder that you can write to, and pack again"
 
@@ -116,6 +115,8 @@ def _fill(
     frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress
 ) -> None:
     """Decode the chunks that are not done, then put the index in its place."""
+    from primavista.streams.store.workers import decode_chunks  # only packing needs torch
+
     checksums = _intact_chunks(folder, index)
     missing = [chunk for chunk in range(index.chunks) if chunk not in checksums]
     done = sum(stop - start for start, stop in map(index.bounds, checksums))

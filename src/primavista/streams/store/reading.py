@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from primavista.errors import FileError, InputError, file_error
-from primavista.media.frames import as_numpy
+from primavista.errors import FileError, file_error
+from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
@@ -29,10 +26,10 @@ from primavista.streams.store.index import (
     StoreIndex,
     chunk_checksum,
     load_index,
-    session_table,
 )
 
-AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
+if TYPE_CHECKING:
+    import torch
 
 
 class PackedFrames:
@@ -54,11 +51,11 @@ class PackedFrames:
     def __len__(self) -> int:
         return self.index.count
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        chosen = np.arange(len(self))[as_numpy(indices)]
+    def __getitem__(self, indices: Any) -> Any:
+        chosen = chosen_rows(indices, len(self))
         array = self.array
         self._prefetch(chosen)
-        return torch.from_numpy(array[chosen])
+        return like_indices(array[chosen], indices)
 
     @property
     def array(self) -> ImageArray:
@@ -80,7 +77,7 @@ class PackedFrames:
         """
         if self._map is None or not hasattr(mmap, "MADV_WILLNEED") or not len(chosen):
             return
-        order = np.unique(chosen % self.index.count)
+        order = np.unique(chosen)
         runs = np.split(order, np.flatnonzero(np.diff(order) > 1) + 1)
         header, size = len(self.index.header), self.index.frame_bytes
         for run in runs:
@@ -112,13 +109,15 @@ class Store(DataSet):
         Returns:
             The same data set with its frames on `device`.
         """
+        import torch
+
         packed = self.frames
         assert isinstance(packed, PackedFrames)
         frames = torch.empty(packed.index.shape, dtype=torch.uint8, device=device)
         for chunk in range(packed.index.chunks):
             start, stop = packed.index.bounds(chunk)
             frames[start:stop] = packed[torch.arange(start, stop)].to(device, non_blocking=True)
-        return packed.index.data_set(frames)
+        return DataSet(**packed.index.facts(frames))
 
 
 @dataclass(frozen=True)
@@ -177,43 +176,7 @@ def open_store(path: str | Path) -> Store:
             f"{folder / FRAMES} has {size} bytes, not {index.file_bytes}: it is damaged. "
             "Pack the data set again"
         )
-    made = index.data_set(PackedFrames(folder, index))
-    return Store(
-        name=made.name,
-        frames=made.frames,
-        train=made.train,
-        test=made.test,
-        classes=made.classes,
-        categories=made.categories,
-        path=folder,
-        origin=made.origin,
-        core50=made.core50,
-    )
-
-
-def with_store(data: AnyDataSet, path: str | Path) -> AnyDataSet:
-    """Read the frames of a data set from the store that it was packed into.
-
-    Args:
-        data: The data set.
-        path: The folder of the store.
-
-    Returns:
-        A copy of `data`, of its own class and with all that it knows, whose frames are those of the
-        store.
-
-    Raises:
-        InputError: If the store holds other sessions.
-    """
-    store = open_store(path)
-    if not _same_sessions(data, store):
-        raise InputError(
-            f"{path} was not packed from this data set ({data.name}): "
-            f"it holds other sessions ({store.name})"
-        )
-    stored = copy.copy(data)
-    object.__setattr__(stored, "frames", store.frames)  # a frozen dataclass, but a copy of our own
-    return stored
+    return Store(path=folder, **index.facts(PackedFrames(folder, index)))
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> StoreReport:
@@ -271,14 +234,6 @@ def _not_finished(folder: Path) -> FileError:
     return FileError(
         f"{folder} is an unfinished store: {state}. Pack the same data set to the same path to "
         "finish it (primavista data pack SOURCE STORE), or delete the folder"
-    )
-
-
-def _same_sessions(data: DataSet, store: DataSet) -> bool:
-    return (
-        session_table(data.train) == session_table(store.train)
-        and session_table(data.test) == session_table(store.test)
-        and data.classes == store.classes
     )
 
 

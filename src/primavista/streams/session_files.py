@@ -1,4 +1,4 @@
-"""Videos decoded once into array files, which are used again until the video changes."""
+"""The files of sessions as frames: pictures decoded on demand, videos decoded once into arrays."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.media.images import ImageArray
-from primavista.media.video import Clip, open_frames
+from primavista.media.arrays import chosen_rows, like_indices
+from primavista.media.images import ImageArray, read_image
+from primavista.media.video import BadFiles, Clip, open_frames
 from primavista.storage.disk import write_atomically
 from primavista.storage.learner_file import raw_bytes
 
@@ -37,6 +42,77 @@ class DecodedVideo:
     skipped: int
     problems: tuple[str, ...]
     thinned: str
+
+
+@dataclass(frozen=True)
+class SessionFiles:
+    """The files of one session: pictures, or one video.
+
+    Args:
+        label: The index of the class.
+        number: The number of the session among those of its class.
+        pictures: The picture files in order; empty for a video.
+        is_test: True if the session is for testing.
+        name: The name of the session.
+        video: The decoded video; None for pictures.
+    """
+
+    label: int
+    number: int
+    pictures: tuple[Path, ...] = ()
+    is_test: bool = False
+    name: str = ""
+    video: DecodedVideo | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of frames."""
+        return self.video.count if self.video else len(self.pictures)
+
+
+class FolderFrames:
+    """The frames of several sessions, one after the other.
+
+    Pictures are decoded each time they are asked for; decoded videos are memory-mapped.
+
+    Args:
+        sessions: The files of each session.
+        size: The side of the frames in pixels.
+    """
+
+    def __init__(self, sessions: Sequence[SessionFiles], size: int) -> None:
+        self.sessions, self.size = tuple(sessions), size
+        self.starts = np.array([0, *accumulate(files.count for files in self.sessions)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, indices: Any) -> Any:
+        asked = chosen_rows(indices, len(self))
+        session = np.searchsorted(self.starts, asked, "right") - 1
+        pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
+        for i in np.unique(session).tolist():
+            here = np.flatnonzero(session == i)
+            pictures[here] = self._read(self.sessions[i], asked[here] - self.starts[i])
+        return like_indices(pictures, indices)
+
+    def _read(self, files: SessionFiles, positions: NDArray[Any]) -> ImageArray:
+        if files.video is None:
+            images = [read_image(files.pictures[i], self.size) for i in positions.tolist()]
+            return np.stack(images)
+        return np.asarray(map_video(files.video.path)[positions])
+
+
+def readable_pictures(files: Iterable[Path], size: int, bad: BadFiles) -> tuple[Path, ...]:
+    """Decode every picture once if bad files are skipped; return those that can be decoded."""
+    if not bad.skip:
+        return tuple(files)
+    good = []
+    for file in files:
+        with bad.guard():
+            read_image(file, size)
+            good.append(file)
+    return tuple(good)
 
 
 @dataclass(frozen=True)
