@@ -393,7 +393,7 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("norm=bn", "there is no option norm: choose from balance"),
+        ("norm=bn", "there is no option norm: this strategy has none"),
         ("seed=abc", "seed must be a whole number"),
         ("device=cpu", "device is not an option of a strategy: say --device cpu"),
         ("size=64", "say --size 64"),
@@ -417,8 +417,14 @@ def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words:
 
 def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
     model = tmp_path / "kitchen.pv"
-    given = ("rule=frames", "balance=0.5", "seed=3")
-    options = ["--threshold", "0.5", *(word for one in given for word in ("--option", one))]
+    given = ("balance=0.5", "seed=3")
+    options = [
+        "--strategy",
+        "ridge",
+        "--threshold",
+        "0.5",
+        *(word for one in given for word in ("--option", one)),
+    ]
     for label in ("plug", "phone"):
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
@@ -426,7 +432,6 @@ def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("label", [(), ("--label", "plug")])
-@pytest.mark.filterwarnings("ignore:the option 'past' is now called")
 def test_an_empty_source_is_not_this_folder(
     videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: tuple[str, ...]
 ) -> None:

@@ -278,7 +278,7 @@ def test_an_annotated_video_has_the_rate_and_the_orientation_of_its_source(
 def test_a_picture_is_annotated_whole_and_predicted_as_ever(
     model: Path, videos: Path, tmp_path: Path
 ) -> None:
-    frame = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()[2]
+    frame = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames[2]
     wide = np.pad(frame, ((0, 0), (16, 16), (0, 0)))
     Image.fromarray(wide).save(tmp_path / "in.png")
     (plain, _) = lines("predict", model, tmp_path / "in.png")

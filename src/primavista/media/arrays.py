@@ -25,14 +25,16 @@ def chosen_rows(indices: Any, count: int) -> NDArray[np.int64]:
     return rows
 
 
-def like_indices(frames: NDArray[Any], indices: Any) -> Any:
-    """Return frames as the kind of array that the indices are: numpy, or torch on the CPU.
+def like_indices(frames: Any, indices: Any) -> Any:
+    """Return frames as tensors if the indices are a tensor, else as they are.
 
     Args:
         frames: The frames that the indices chose.
         indices: The indices.
     """
-    return sys.modules["torch"].from_numpy(frames) if _is_tensor(indices) else frames
+    if _is_tensor(indices) and not _is_tensor(frames):
+        return sys.modules["torch"].from_numpy(frames)
+    return frames
 
 
 def _is_tensor(value: object) -> bool:

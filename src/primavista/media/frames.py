@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from primavista.errors import InputError
+from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import (
     MIN_SIDE,
     ImageArray,
@@ -36,9 +37,9 @@ FrameArray: TypeAlias = NDArray[np.uint8]
 class Frames(Protocol):
     """A sequence of frames: `len(frames)`, and `frames[indices]` as uint8, N x H x W x 3, RGB.
 
-    The indices are a numpy array of int64; the result is a numpy array or a torch tensor. Arrays
-    satisfy this protocol, and so do packed stores and videos that decode frames on demand, so that
-    memory stays bounded.
+    The package asks with a numpy array of int64; the result is a numpy array or a torch tensor.
+    Arrays satisfy this protocol, and so do packed stores and videos that decode frames on demand,
+    so that memory stays bounded.
 
     >>> isinstance(np.zeros((2, 8, 8, 3), np.uint8), Frames)
     True
@@ -77,8 +78,9 @@ class Selection:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, indices: Indices) -> Any:
-        return self.source[self.indices[np.asarray(indices)]]
+    def __getitem__(self, indices: Any) -> Any:
+        rows = chosen_rows(indices, len(self))
+        return like_indices(self.source[self.indices[rows]], indices)
 
     def __repr__(self) -> str:
         return f"Selection({len(self)} of {len(self.source)} frames)"
@@ -98,8 +100,9 @@ class LazyFrames:
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, indices: Indices) -> FrameArray:
-        return np.stack([self._read(int(i)) for i in indices.tolist()])
+    def __getitem__(self, indices: Any) -> Any:
+        rows = chosen_rows(indices, len(self))
+        return like_indices(np.stack([self._read(int(i)) for i in rows]), indices)
 
 
 class SwappedChannels:

@@ -267,9 +267,10 @@ def read_results(folder: Path) -> FolderResults:
 def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> StoredCell:
     """Read a cell; one whose result is damaged counts as failed."""
     cell = _read_settings(place)
-    metrics = tuple(read_metrics(place))
+    metrics: tuple[BatchMetrics, ...] = ()
     result, failure = None, None
     try:
+        metrics = tuple(read_metrics(place))
         result = read_result(place)
         failed = None if result is not None else read_json(place / FAILED)
         if failed is not None:
@@ -282,7 +283,9 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
 def _read_settings(place: Path) -> Cell:
     """Read `run.json` of a cell."""
     raw = read_json(place / RUN)
-    found = raw.get("format") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict):
+        raise FileError(f"cannot read {place / RUN}: it does not hold a JSON object")
+    found = raw.get("format")
     if found != FORMAT:
         raise FileError(f"{place / RUN} has format {found!r}; this version reads {FORMAT}")
     try:

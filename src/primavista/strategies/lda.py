@@ -17,6 +17,7 @@ class LDA(AnalyticStrategy):
         shrinkage: See `LDAOptions`.
     """
 
+    OPTIONS = LDAOptions
     head: LDAHead
 
     def __init__(

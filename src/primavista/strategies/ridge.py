@@ -21,6 +21,7 @@ class Ridge(AnalyticStrategy):
         rho: see `RidgeOptions`.
     """
 
+    OPTIONS = RidgeOptions
     head: RidgeHead
 
     def __init__(
