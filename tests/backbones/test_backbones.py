@@ -15,13 +15,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from primavista import InputError
+from primavista.backbones import weights
 from primavista.backbones.weights import SOURCES, WeightsError
 from primavista.errors import MissingExtraError
 from primavista.media.frames import crop_and_resize
-from primavista.networks import weights
 from primavista.networks.base import NETWORKS, build, rebuild
 from primavista.networks.mobilenet_v1 import Conv
-from primavista.networks.weights import load_state
+from primavista.networks.weights import load_state, parse
 
 CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, Siamese, Egyptian
 
@@ -64,7 +64,7 @@ def test_wrong_padding_or_activation_would_be_noticed(shared):
     reason="needs the extra lite",
 )
 def test_efficientnet_lite0_sees_a_cat(shared):
-    state = weights.parse(SOURCES["efficientnet_lite0/imagenet"].read(), "lite")
+    state = parse(SOURCES["efficientnet_lite0/imagenet"].read(), "lite")
     with torch.no_grad():
         z = build("efficientnet_lite0", size=224).eval()(cat(shared, 224))
     assert int((z @ state["_fc.weight"].T + state["_fc.bias"]).argmax()) in CATS

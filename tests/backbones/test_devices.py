@@ -11,7 +11,7 @@ from torch import nn
 
 from primavista import Learner, build_backbone, create
 from primavista.networks.base import device_of
-from primavista.networks.middle import MultiDepthBackbone
+from primavista.networks.middle import MiddleBackbone
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 FRAMES = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
@@ -35,7 +35,7 @@ def test_a_module_on_another_device_is_probed_there(monkeypatch: pytest.MonkeyPa
     assert backbone.dim == 8
     assert {tensor.device.type for tensor in tensors(backbone)} == {"meta"}
     assert backbone.body is not module
-    deep = MultiDepthBackbone(backbone)
+    deep = MiddleBackbone(backbone)
     assert deep.sizes == (128, 128, 128, 128, 8)
     assert {tensor.device.type for tensor in tensors(deep)} == {"meta"}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MultiDepthBackbone
+from primavista.networks.middle import MiddleBackbone
 from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies.creation import create
 
@@ -48,8 +48,8 @@ def test_mobilenet_with_its_imagenet_weights(size: int, norm: str) -> None:
 
 
 @pytest.mark.parametrize("size", [128, 160, 72])
-def test_what_prima_reads_in_cells_that_need_not_divide_the_maps(size: int) -> None:
-    assert_equal(MultiDepthBackbone(build("mobilenet_v1", "imagenet", size=size)), size)
+def test_what_prima_reads_of_maps_that_the_places_need_not_divide(size: int) -> None:
+    assert_equal(MiddleBackbone(build("mobilenet_v1", "imagenet", size=size)), size)
 
 
 def test_renormalisation_with_moved_moments() -> None:

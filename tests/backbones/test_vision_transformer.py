@@ -18,7 +18,6 @@ from primavista.learner.learner import Learner
 from primavista.networks.base import build, rebuild
 from primavista.networks.middle import (
     MiddleBackbone,
-    MultiDepthBackbone,
     as_map,
     blocks_with_maps,
 )
@@ -197,16 +196,16 @@ def test_tokens_are_maps_row_by_row() -> None:
 def test_prima_reads_the_depth_of_a_transformer() -> None:
     backbone = tiny().eval()
     assert [shape for _, shape in blocks_with_maps(backbone)] == [(24, 4, 4)] * 6
-    deep = MultiDepthBackbone(backbone).eval()
-    assert deep.sizes == (384, 384, 384, 384, 24)  # 16 cells of 24 channels, and its features
+    deep = MiddleBackbone(backbone).eval()
+    assert deep.sizes == (24,) * 7
     kept: list[Tensor] = []
-    handle = deep.body.blocks[2].register_forward_hook(lambda m, i, out: kept.append(out))
+    handle = deep.body.blocks[5].register_forward_hook(lambda m, i, out: kept.append(out))
     z = deep(frames(2))
     handle.remove()
-    x = kept[0][:, 1:]  # at half of the depth, without the class token
-    rooted = (x / (x.abs() + 1e-3).sqrt()).transpose(1, 2).flatten(1)
-    assert torch.allclose(z[:, 384:768], rooted, atol=1e-6)
-    assert len(MiddleBackbone(backbone).sizes) == 7
+    x = kept[0][:, 1:].reshape(2, 4, 4, 24)  # the last block, without the class token
+    middle = x[:, 1:3, 1:3].mean((1, 2))  # half of each side
+    rooted = middle / (middle.abs() + 1e-3).sqrt()
+    assert torch.allclose(z[:, 24:48], rooted, atol=1e-6)
 
 
 def test_a_module_of_the_users_own_with_tokens_is_read_too() -> None:
@@ -226,17 +225,15 @@ def test_a_module_of_the_users_own_with_tokens_is_read_too() -> None:
             y: Tensor = self.layers(x)[:, 0]
             return y
 
-    deep = MultiDepthBackbone(build(Other(), size=32))
-    assert deep.sizes == (256, 256, 256, 256, 16)
+    deep = MiddleBackbone(build(Other(), size=32))
+    assert deep.sizes == (16,) * 7
 
 
 @pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 @pytest.mark.parametrize("size", [32, 48])
-@pytest.mark.parametrize("kind", ["plain", "mean", "multidepth", "middle"])
+@pytest.mark.parametrize("kind", ["plain", "mean", "middle"])
 def test_onnx_runtime_computes_the_same(size: int, kind: str) -> None:
     backbone = tiny(size, pool="mean" if kind == "mean" else "token")
-    if kind == "multidepth":
-        backbone = MultiDepthBackbone(backbone)
     if kind == "middle":
         backbone = MiddleBackbone(backbone)
     backbone.eval()

@@ -418,7 +418,8 @@ def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words:
 def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
     model = tmp_path / "kitchen.pv"
     given = ("balance=0.5", "seed=3")
-    options = [
+    options = ["--strategy", "ridge", "--threshold", "0.5"]
+    options += [word for one in given for word in ("--option", one)]
         "--strategy",
         "ridge",
         "--threshold",

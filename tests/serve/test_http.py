@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from serve_support import COLOURS, SMALL, Gate, frames, picture, tiny
 
 from primavista import Learner
+from primavista.learner.history import History
 
 
 def teach(client, label: str, files, wait: int = 30):
@@ -228,10 +228,7 @@ def test_a_damaged_model_is_refused_and_changes_nothing(taught, service, damage)
 def test_a_model_with_names_that_cannot_be_shown_is_refused(client, service):
     strange = tiny()
     strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "ab")
-    strange._history = (
-        replace(strange._state, names={0: "a\x07b"}),
-        None,
-    )  # as earlier versions took them
+    strange._history = History(replace(strange._state, names={0: "a\x07b"}))
     refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
     assert refused.status_code == 422
     assert known(client) == {}
@@ -255,10 +252,10 @@ def test_an_export_is_what_the_library_exports(taught, service):
     session = runtime.InferenceSession(model.content)
     frames = np.zeros((2, 32, 32, 3), np.uint8)
     _, scores = session.run(None, {"frames": frames})
-    expected = service.learner.strategy.scores(torch.from_numpy(frames)).numpy()
+    expected = service.learner.strategy.judge(frames).scores
     assert scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
-    edge = taught.get("/api/export?format=edge").content
-    assert Learner.from_bytes(edge, device="cpu").counts == service.learner.counts
+    portable = taught.get("/api/export?format=portable").content
+    assert Learner.from_bytes(portable, device="cpu").counts == service.learner.counts
 
 
 def test_with_nothing_taught_there_is_nothing_to_export(client):

@@ -42,9 +42,7 @@ def test_learned_again_from_features_is_learned_from_frames(strategy):
         again.learn_again(kept, label)
     assert again.to_bytes() == once.to_bytes()
     with pytest.raises(InputError, match="another learner"):
-        made.untaught().copy()._assembled(
-            made._settings, made.threshold, made._history, object()
-        ).learn_again(kept, "mug")
+        Learner.from_bytes(made.to_bytes(), device="cpu").learn_again(kept, "mug")
 
 
 def test_a_strategy_that_trains_its_network_has_no_features_to_keep():

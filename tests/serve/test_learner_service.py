@@ -210,10 +210,10 @@ def test_what_is_known_is_held_once(tmp_path):
     try:
         for value, name in ((0, "dark"), (255, "bright")):
             lesson(service, name, value).ended.result(30)
-        now, before = (state.strategy for state in service.learner._history)
-        assert now.backbone is before.backbone
-        assert "familiarity" in now.derived
-        assert not before.derived
+        now, before = (state.strategy for state in service.learner._history.states)
+        assert now.network is before.network
+        assert "familiarity" in now.head.derived
+        assert not before.head.derived
         assert service.learner.predict(clip(255)[0]).label == "bright"
         service.submit(ChangeJob("undo", lambda draft, _: draft.undo())).ended.result(30)
         assert service.predict(clip(255)[0]).result(30)[0].label == "dark"
@@ -307,7 +307,7 @@ def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
     for k, name in enumerate(["mug", "cup"]):
         learner.learn(np.full((2, 32, 32, 3), 100 * k, np.uint8), name)
     evil = Learner.from_bytes(learner.to_bytes(), device="cpu", engine="torch")
-    evil.strategy.backbone.shift.fill_(np.inf)
+    evil.strategy.network.backbone.shift.fill_(np.inf)
     service = LearnerService(learner, tmp_path / "k.pv")
     service.start()
     try:

@@ -17,13 +17,11 @@ from PIL import Image
 
 from primavista import Learner
 from primavista.backbones.reference import generic_frames, shipped_reference
-from primavista.errors import InputError
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import Backbone, build
 from primavista.networks.middle import MiddleBackbone
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
-from primavista.strategies.registry import options_of_file
 
 
 def made():
@@ -289,26 +287,6 @@ def test_what_a_file_keeps_for_undo_is_a_few_rows_and_gives_the_scores_back(tmp_
             expected = before.strategy.scores(test)
             difference = (loaded.strategy.scores(test) - expected).abs().max()
             assert difference <= 1e-6 * expected.abs().max().clamp(min=1e-3)
-
-
-def test_options_of_version_0_1_keep_its_rule_and_new_learners_have_the_new_one():
-    assert options_of_file("prima", {"balance": 1.0}) == {"rule": "frames", "balance": 1.0}
-    assert options_of_file("prima", {"rule": "lessons"}) == {"rule": "lessons"}
-    assert made().options.rule == "lessons"
-
-
-def test_learners_of_the_two_rules_are_not_merged():
-    old, new = create("prima", tiny_backbone(), rule="frames"), made()
-    with pytest.raises(InputError, match="rule lessons here and frames there"):
-        new.merge(old)
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"), [({"balance": 0.5}, "leave it out"), ({"rule": "other"}, "lessons or")]
-)
-def test_wrong_options_are_refused(options, problem):
-    with pytest.raises(InputError, match=problem):
-        create("prima", tiny_backbone(), **options)
 
 
 @pytest.mark.slow

@@ -527,7 +527,7 @@ def test_a_learner_forgets_undoes_saves_and_refuses_to_merge(name, tmp_path):
 def test_a_file_with_patterns_of_a_class_that_is_not_known_is_refused(name, tmp_path):
     learner = small_learner(name)
     learner.learn(lesson(0), "object 0")
-    learner.strategy.memory.labels[0] = 40
+    learner.strategy.strategy.memory.labels[0] = 40
     learner.save(tmp_path / "altered.pv")
     with pytest.raises(FileError, match="class 40"):
         Learner.load(tmp_path / "altered.pv")

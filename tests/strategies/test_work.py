@@ -10,7 +10,6 @@ from torch import Tensor
 
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
-from primavista.learner.learner import Learner
 from primavista.media.frames import Frames
 from primavista.networks.base import build
 from primavista.strategies.base import Batch, Strategy
@@ -212,16 +211,16 @@ def test_streaming_lda_is_one_product_a_batch():
 
 def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
     """A copy is made by several threads, and one that waits for a busy core holds up all."""
-    learner = Learner("cwr*", weights="random", width=0.25, size=SIDE, engine="torch")
-    learner.learn(frames().numpy(), "mug")
+    strategy = create("cwr*", tiny_backbone(), first_batch=False)
+    strategy.learn(frames(), torch.zeros(len(frames()), dtype=torch.int64))
     seen: list[Frames] = []
     monkeypatch.setattr(
-        learner.strategy.representation,
+        strategy.representation,
         "_captured",
         {"float32": lambda images: seen.append(images) or torch.zeros(1, 256)},
     )
     one = frames()[:1]
-    learner.strategy.scores(one)
+    strategy.scores(one)
     assert seen[0] is one
 
 

@@ -345,8 +345,8 @@ def test_slices() -> None:
 
 def test_train_and_test_frames_are_disjoint() -> None:
     stream = nicv2(CORE50, 196, 0)
-    trained = torch.cat([stream[i].images.indices for i in range(len(stream))])
-    assert len(trained) == len(trained.unique()) == 800
+    trained = np.concatenate([stream[i].images.indices for i in range(len(stream))])
+    assert len(trained) == len(np.unique(trained)) == 800
     assert not set(trained.tolist()) & set(stream.test().images.indices.tolist())
 
 

@@ -376,7 +376,7 @@ def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
     if differ:
         raise InputError(f"their options differ: {differ}. Merge learners with equal options")
     specs = [asdict(strategy.settings.spec) for strategy in (one, other)]
-    ours, theirs = ({**spec, **spec.pop("options")} for spec in specs)
+    ours, theirs = ({**spec.pop("options"), **spec} for spec in specs)
     differ = _difference(ours, theirs)
     if differ:
         raise InputError(

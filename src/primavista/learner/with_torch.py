@@ -34,7 +34,7 @@ from primavista.learner.verdict import Verdict
 from primavista.media.frames import FrameArray, Frames
 from primavista.networks.base import Backbone, build, named_weights, rebuild
 from primavista.networks.middle import MiddleBackbone
-from primavista.progress import Progress
+from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.creation import create
@@ -217,6 +217,16 @@ class TorchStrategy(TaughtStrategy):
         self.threshold = CONFIDENCE_THRESHOLD
         if isinstance(strategy, OpenSet) and strategy.open_set:
             self.threshold = strategy.known_from
+
+    @property
+    def on_step(self) -> OnStep | None:
+        """Called after every step of gradient descent, unless None."""
+        return self.strategy.on_step
+
+    @on_step.setter
+    def on_step(self, value: OnStep | None) -> None:
+        """Set what is called after every step."""
+        self.strategy.on_step = value
 
     @property
     def engine(self) -> str:  # type: ignore[override]
