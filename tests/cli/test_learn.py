@@ -420,12 +420,6 @@ def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -
     given = ("balance=0.5", "seed=3")
     options = ["--strategy", "ridge", "--threshold", "0.5"]
     options += [word for one in given for word in ("--option", one)]
-        "--strategy",
-        "ridge",
-        "--threshold",
-        "0.5",
-        *(word for one in given for word in ("--option", one)),
-    ]
     for label in ("plug", "phone"):
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")

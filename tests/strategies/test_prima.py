@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.reference import generic_frames, shipped_reference
+from primavista.backbones.reference import generic_frames
 from primavista.media.frames import crop_and_resize
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone, shipped_reference_of
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 
@@ -161,21 +161,21 @@ def test_the_shipped_references_are_those_of_the_generic_frames(size, monkeypatc
     assert centre.dtype == torch.float32
     assert off(centre.double(), expected.mean(0)) <= 1e-5
     strategy.head.sample.set_reference(expected)
-    spread = shipped_reference(strategy.backbone)[1]
+    spread = shipped_reference_of(strategy.backbone)[1]
     assert off(spread, strategy.head.sample.arrays["spread"]) <= 1e-4
 
 
-def test_another_network_size_or_preprocessing_has_no_shipped_reference():
+def test_another_network_size_or_preprocessing_has_no_shipped_reference_of():
     own = build("mobilenet_v1", "imagenet", size=128)
-    assert shipped_reference(MiddleBackbone(own)) is not None
-    assert shipped_reference(own) is None  # not read at all places
-    assert shipped_reference(MiddleBackbone(build("mobilenet_v1", "imagenet", size=96))) is None
+    assert shipped_reference_of(MiddleBackbone(own)) is not None
+    assert shipped_reference_of(own) is None  # not read at all places
+    assert shipped_reference_of(MiddleBackbone(build("mobilenet_v1", "imagenet", size=96))) is None
     trained = copy.deepcopy(own)
     with torch.no_grad():
         next(trained.parameters())[0, 0, 0, 0] += 1e-6
-    assert shipped_reference(MiddleBackbone(trained)) is None
+    assert shipped_reference_of(MiddleBackbone(trained)) is None
     other = Backbone(own.body, replace(own.spec, mean=(0.4, 0.5, 0.5)))
-    assert shipped_reference(MiddleBackbone(other)) is None
+    assert shipped_reference_of(MiddleBackbone(other)) is None
 
 
 def test_the_centre_is_the_mean_of_the_generic_frames_and_set_by_the_first_lesson():
@@ -183,10 +183,10 @@ def test_the_centre_is_the_mean_of_the_generic_frames_and_set_by_the_first_lesso
     assert not strategy.lessons.centre.any()
     images, labels = toy_batch([0, 1] * 2)
     strategy.learn(images, labels)
-    expected = strategy.embed(generic_frames(16)).mean(0)
+    expected = strategy.embed(torch.from_numpy(generic_frames(16))).mean(0)
     assert torch.allclose(strategy.lessons.centre, expected, atol=1e-6)
     assert generic_frames(16).shape == (48, 16, 16, 3)
-    assert len({bytes(frame.numpy()) for frame in generic_frames(16)}) == 48
+    assert len({bytes(frame) for frame in generic_frames(16)}) == 48
 
 
 def test_the_state_of_mobilenet_v1_stays_within_its_bound():
@@ -326,8 +326,8 @@ def test_a_lesson_that_arrives_frame_by_frame_is_one_lesson():
     pieces.learn(lesson, "mug")
     ours, theirs = pieces.strategy.head, whole.strategy.head
     assert ours.statistics.n.tolist() == theirs.statistics.n.tolist() == [1]
-    assert torch.allclose(ours.statistics.s, theirs.statistics.s, atol=1e-5)
-    assert torch.allclose(ours.sample.arrays["mean"], theirs.sample.arrays["mean"], atol=1e-5)
+    assert np.allclose(ours.statistics.s, theirs.statistics.s, atol=1e-5)
+    assert np.allclose(ours.sample.arrays["mean"], theirs.sample.arrays["mean"], atol=1e-5)
 
 
 def test_an_untaught_copy_has_the_centre_and_nothing_else():
@@ -336,10 +336,10 @@ def test_an_untaught_copy_has_the_centre_and_nothing_else():
     learner.learn(np.zeros((2, 32, 32, 3), np.uint8), "dark")
     fresh = learner.untaught().strategy
     ours, theirs = (head.sample.arrays for head in (fresh.head, learner.strategy.head))
-    assert all(ours[name].equal(theirs[name]) for name in ("centre", "spread"))
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ("centre", "spread"))
     assert not len(fresh.classes)
-    assert not fresh.moments.gram.any()
-    ours["centre"].zero_()
+    assert not fresh.head.statistics.gram.any()
+    ours["centre"][:] = 0
     assert learner.strategy.head.has_reference
 
 
@@ -347,5 +347,5 @@ def test_made_again_from_its_own_backbone_it_reads_every_place_once():
     learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
     for _ in range(3):
         learner = learner.untaught()
-    hooks = [len(module._forward_hooks) for module in learner.strategy.backbone.modules()]
+    hooks = [len(module._forward_hooks) for module in learner.strategy.network.backbone.modules()]
     assert sum(hooks) == 6

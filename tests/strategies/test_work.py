@@ -217,7 +217,7 @@ def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
     monkeypatch.setattr(
         strategy.representation,
         "_captured",
-        {"float32": lambda images: seen.append(images) or torch.zeros(1, 256)},
+        {"float32": lambda images: seen.append(images) or torch.zeros(1, strategy.backbone.dim)},
     )
     one = frames()[:1]
     strategy.scores(one)

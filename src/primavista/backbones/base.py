@@ -81,15 +81,18 @@ class FixedRepresentation(ABC):
         """Return the arrays of a graph that the network came with in a file, if it did."""
         return {}
 
+    def finite_features(self, frames: Frames, progress: Progress | None = None) -> Array:
+        """Compute features to learn from; `InputError` if one is NaN, which would spoil every sum."""
+        z = self.features(frames, progress)
+        check_finite(z)
+        return z
+
     def features(self, frames: Frames, progress: Progress | None = None) -> Array:
         """Compute the features of frames, N x `dim`.
 
         Args:
             frames: Frames of `spec.size`.
             progress: Called with the number of frames done so far and their total.
-
-        Raises:
-            InputError: If a feature is NaN or infinite, which would spoil every sum.
         """
         parts = []
         done = 0
@@ -98,9 +101,7 @@ class FixedRepresentation(ABC):
             done += len(indices)
             if progress is not None:
                 progress(done, len(frames))
-        z = parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
-        check_finite(z)
-        return z
+        return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
 
 
 def check_finite(z: Array) -> None:

@@ -197,7 +197,7 @@ class HeadStrategy(TaughtStrategy):
 
     def features(self, frames: Frames, progress: Progress | None = None) -> Array:
         """Compute the features of frames; `InputError` if one is not finite."""
-        return self.network.features(frames, progress)
+        return self.network.finite_features(frames, progress)
 
     def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
         """Learn one lesson from its frames, with one class id per frame."""
@@ -230,7 +230,7 @@ class HeadStrategy(TaughtStrategy):
 
     def judge(self, frames: Frames) -> Verdict:
         """Compute the scores and the familiarity of frames."""
-        return self.judge_features(self.features(frames))
+        return self.judge_features(self.network.features(frames))
 
     def judge_features(self, z: Array) -> Verdict:
         """Compute the scores and the familiarity from the result of `features`."""
