@@ -82,7 +82,7 @@ class FixedRepresentation(ABC):
         return {}
 
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Array:
-        """Compute features to learn from; `InputError` if one is NaN, which would spoil every sum."""
+        """Compute features to learn from; `InputError` if one is NaN, which spoils every sum."""
         z = self.features(frames, progress)
         check_finite(z)
         return z
