@@ -503,13 +503,13 @@ def test_a_learner_forgets_undoes_saves_and_refuses_to_merge(name, tmp_path):
     learner = small_learner(name)
     for label in range(3):
         learner.learn(lesson(label), f"object {label}")
-    memory = learner.strategy.memory
+    memory = learner.strategy.strategy.memory
     labels, frames = memory.labels.clone(), memory.fields["frames"].clone()
     learner.forget("object 1")
-    assert set(learner.strategy.memory.labels.tolist()) == {0, 2}
+    assert set(learner.strategy.strategy.memory.labels.tolist()) == {0, 2}
     learner.undo()
-    assert torch.equal(learner.strategy.memory.labels, labels)
-    assert torch.equal(learner.strategy.memory.fields["frames"], frames)
+    assert torch.equal(learner.strategy.strategy.memory.labels, labels)
+    assert torch.equal(learner.strategy.strategy.memory.fields["frames"], frames)
     learner.save(tmp_path / "one.pv")
     loaded = Learner.load(tmp_path / "one.pv")
     for one in (learner, loaded):

@@ -98,7 +98,7 @@ def named_predictions(
     """
     taught = [j for j, name in enumerate(columns) if name is not None]
     labels = [name for name in columns if name is not None]
-    shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32)).tolist()
+    shares = softmax(judged.scores[:, taught].astype(np.float64) / judged.temperature).tolist()
     familiarities: list[float | None] = [None] * len(shares)
     if judged.familiarity is not None:
         familiarities = judged.familiarity.tolist()
