@@ -12,13 +12,12 @@ import pytest
 
 import primavista as pv
 from primavista.errors import FileError, InputError
-from primavista.media.addresses import is_live, read_address, shows_password
+from primavista.media.addresses import is_live, live_name, read_address, shows_password
 from primavista.media.camera import (
     CameraLostError,
     CameraProcess,
     CameraView,
     camera_frames,
-    live_name,
     steady_frames,
 )
 from primavista.media.images import read_region

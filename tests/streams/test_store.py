@@ -344,7 +344,8 @@ class Slow:
     def __len__(self): return 60 * 256
     def __getitem__(self, indices):
         time.sleep(0.02 * (len(indices) > 3))
-        return (indices[:, None] * torch.arange(1, 193) % 251).to(torch.uint8).reshape(-1, 8, 8, 3)
+        rows = torch.as_tensor(indices)[:, None] * torch.arange(1, 193) % 251
+        return rows.to(torch.uint8).reshape(-1, 8, 8, 3)
 
 if __name__ == "__main__":
     data = DataSet("slow", Slow(), (Session(0, 1, 0, len(Slow())),), (), ("a",), (0,))

@@ -142,7 +142,7 @@ def _check_sources(
     region: Region | None,
 ) -> None:
     """Refuse cameras where only files are possible, and what cannot be annotated."""
-    from primavista.media.camera import live_name
+    from primavista.media.addresses import live_name
 
     if annotate is not None and len(sources) > 1:
         raise InputError("--annotate is for one picture or one video file: name one")

@@ -14,6 +14,10 @@ from primavista.errors import InputError
 ENV = "env:"
 CAMERA = "camera:"  # of this machine, by its number
 DEVICE = re.compile(r"/dev/(video|v4l/).*")  # of Video4Linux
+SCHEMES = ("rtsp", "rtsps", "http", "https")  # of cameras on the network
+EXAMPLE = "rtsp://USER:PASSWORD@HOST/PATH for a camera; a file has to be downloaded first"
+STALL = 10.0  # seconds without a frame after which a camera is lost
+VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")  # the suffixes of video files
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,41 @@ def read_address(text: str, schemes: tuple[str, ...], example: str) -> Address:
         kinds = ", ".join(f"{scheme}://" for scheme in schemes)
         raise InputError(f"{name or 'this'} is not an address ({kinds}): write {example}")
     return Address(name or shown, url)
+
+
+def camera_address(source: str) -> Address:
+    """Read the address of a camera on the network.
+
+    Args:
+        source: What the user named.
+
+    Raises:
+        InputError: If it is not such an address; it may be one of a file.
+    """
+    address = read_address(source, SCHEMES, EXAMPLE)
+    if address.parts.path.lower().endswith(VIDEOS) and address.parts.scheme.startswith("http"):
+        raise InputError(
+            f"{address.name} is the address of a file, not of a camera: download it first and give "
+            "the path of the file"
+        )
+    return address
+
+
+def live_name(source: str) -> str:
+    """Return what messages call a camera: its address without user, password and query.
+
+    Args:
+        source: What the user named, for which `is_live` is True.
+
+    Raises:
+        InputError: If it is not an address of a camera; it may be one of a file.
+
+    >>> live_name("rtsp://ann:secret@door/live?key=7")
+    'rtsp://door/live'
+    """
+    if not is_address(source):
+        return source
+    return camera_address(source).name
 
 
 def _from_environment(variable: str, example: str) -> str:

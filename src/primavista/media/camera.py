@@ -25,22 +25,20 @@ from primavista.errors import FileError, InputError, require_extra
 from primavista.media.addresses import (
     CAMERA,
     DEVICE,
-    Address,
+    STALL,
+    VIDEOS,
     Backoff,
+    camera_address,
     is_address,
     is_live,
-    read_address,
+    live_name,
 )
 from primavista.media.camera_child import FILM, HTTP, V4L2, CameraHeader, CameraJob
 from primavista.media.child import receive_header, send_header, start_child
-from primavista.media.decode import VIDEOS
 from primavista.media.images import ImageArray, Region
 
-SCHEMES = ("rtsp", "rtsps", "http", "https")
-EXAMPLE = "rtsp://USER:PASSWORD@HOST/PATH for a camera; a file has to be downloaded first"
 MAX_PIXELS = 7680 * 4320  # of a frame: 8K
 OPENING = 20.0  # seconds until the first frame
-STALL = 10.0  # seconds without a frame after which a camera is lost
 LESSON_FRAMES = 256  # that may wait to be taken, if none may be dropped
 RTSP = {
     "rtsp_transport": "tcp",
@@ -104,23 +102,6 @@ def is_film(source: str) -> bool:
     """
     path = Path(source).expanduser()
     return path.suffix.lower() in VIDEOS and path.is_file()
-
-
-def live_name(source: str) -> str:
-    """Return what messages call a camera: its address without user, password and query.
-
-    Args:
-        source: What the user named, for which `is_live` is True.
-
-    Raises:
-        InputError: If it is not an address of a camera; it may be one of a file.
-
-    >>> live_name("rtsp://ann:secret@door/live?key=7")
-    'rtsp://door/live'
-    """
-    if not is_address(source):
-        return source
-    return _address(source).name
 
 
 def camera_frames(
@@ -395,20 +376,10 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
                 "second"
             )
         return camera_input(av, int(number))
-    address = _address(source)
+    address = camera_address(source)
     if address.parts.scheme in ("http", "https"):
         return address.url, HTTP, {}
     return address.url, "rtsp", dict(RTSP)
-
-
-def _address(source: str) -> Address:
-    address = read_address(source, SCHEMES, EXAMPLE)
-    if address.parts.path.lower().endswith(VIDEOS) and address.parts.scheme.startswith("http"):
-        raise InputError(
-            f"{address.name} is the address of a file, not of a camera: download it first and give "
-            "the path of the file"
-        )
-    return address
 
 
 def _advice(source: str) -> str:

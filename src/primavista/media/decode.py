@@ -24,7 +24,6 @@ from primavista.media.images import (
     cut_region,
 )
 
-VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 # Of FFmpeg: no playlists, which could name other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
 # A frame, converted when it is called, or the error in its place.

@@ -17,22 +17,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.media.addresses import is_live
+from primavista.media.addresses import STALL, is_live, live_name
+from primavista.media.addresses import VIDEOS as VIDEOS
 from primavista.media.arrays import chosen_rows, like_indices
-from primavista.media.camera import (
-    LESSON_FRAMES,
-    STALL,
-    CameraView,
-    camera_frames,
-    check_filmed,
-    live_name,
-)
-from primavista.media.decode import VIDEOS as VIDEOS
 from primavista.media.decode import DecodedItem, video_frames, video_rate
 from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image, without_skip
 from primavista.progress import Progress
 
 if TYPE_CHECKING:
+    from primavista.media.camera import CameraView
     from primavista.media.frames import Frames, LearnerInput
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -263,6 +256,8 @@ def open_frames(
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
     found = find_source(source, bad)
     if isinstance(found, Camera):
+        from primavista.media.camera import CameraView
+
         view = CameraView(found.address, size, fps, region, stall)
         sampler.offer(_filmed(view, seconds, progress), bad)
     else:
@@ -296,6 +291,8 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
     """The frames of a camera, none of which may be dropped; it must film to the end."""
+    from primavista.media.camera import LESSON_FRAMES, camera_frames, check_filmed
+
     times: list[float] = []
     for at, image in camera_frames(view, seconds, keep=LESSON_FRAMES):
         times.append(at)
