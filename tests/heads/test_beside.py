@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from primavista.arrays import to_numpy
 from primavista.errors import InputError
 from primavista.heads.base import (
     restored_beside,
     rows_beside,
     rows_earlier,
     stored_beside,
-    to_numpy,
 )
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.statistics import add_gram, column, low_rank_factor, packed_size, unpack

@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, to_device
 
+from primavista.arrays import Array, array_namespace, to_device
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.spec import Spec
 from primavista.errors import InputError
 from primavista.media.frames import FrameArray, Frames, chunks, frames_at
 from primavista.progress import Progress
 
-Array = Any  # a numpy array, or a torch tensor on any device
 CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps fit into the caches
 
 

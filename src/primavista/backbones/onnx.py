@@ -18,7 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from primavista.backbones.base import Array, FixedRepresentation
+from primavista.arrays import Array
+from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import PLACES, PRIORS, Floats, Place, WindowReader
 from primavista.backbones.reference import shipped_reference
 from primavista.backbones.spec import Spec

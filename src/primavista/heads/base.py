@@ -2,8 +2,6 @@
 
 A head is written once, for numpy and torch arrays alike, and does not import torch. The strategies
 of `strategies/frozen.py` use it on torch tensors, learners on numpy arrays.
-The latter contains this module under its own package name, so modules that both distributions share
-import each other relatively.
 """
 
 from __future__ import annotations
@@ -14,13 +12,12 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, to_device
 
+from primavista.arrays import Array, array_namespace, float32, zeros_like
 from primavista.errors import InputError
 from primavista.heads.caches import Derived
 from primavista.storage.validate import check_shape, check_that, checked_array
 
-Array = Any  # a numpy array or a torch tensor
 Arrays = MutableMapping[str, Array]
 NumpyArrays = dict[str, np.ndarray[Any, Any]]
 SHORTEN_CHUNK = 2**15  # numbers that `shorten` rounds at one time
@@ -160,9 +157,7 @@ class Familiarity(ABC):
         The familiarity changes by about a millionth.
         """
         arrays = {
-            name: array_namespace(value).astype(value, array_namespace(value).float32)
-            for name, value in vars(self).items()
-            if is_array_api_obj(value)
+            name: float32(value) for name, value in vars(self).items() if hasattr(value, "dtype")
         }
         return replace(self, **arrays)  # type: ignore[type-var]  # every familiarity is a dataclass
 
@@ -433,73 +428,6 @@ def rows_earlier(theirs: NumpyArrays, prefix: str, stored: NumpyArrays) -> Numpy
     return found
 
 
-def zeros_like(shape: Sequence[int], array: Array) -> Array:
-    """Make an array of 0 with the library, type and device of another.
-
-    Args:
-        shape: the shape of the new array.
-        array: the other array.
-
-    Returns:
-        The new array.
-    """
-    xp = array_namespace(array)
-    return xp.zeros(tuple(shape), dtype=array.dtype, device=device(array))
-
-
-def float64(array: Array) -> Array:
-    """Convert an array to float64, without a copy if it has this type already.
-
-    Args:
-        array: a numpy array or a torch tensor.
-
-    Returns:
-        The same numbers in float64.
-    """
-    xp = array_namespace(array)
-    return xp.astype(array, xp.float64, copy=False)
-
-
-def float32(array: Array) -> Array:
-    """Convert an array to float32, without a copy if it has this type already.
-
-    Args:
-        array: a numpy array or a torch tensor.
-
-    Returns:
-        The numbers rounded to float32.
-    """
-    xp = array_namespace(array)
-    return xp.astype(array, xp.float32, copy=False)
-
-
-def identity(dim: int, like: Array) -> Array:
-    """Make the identity matrix, dim x dim, in float64.
-
-    Args:
-        dim: the number of rows and of columns.
-        like: an array of the library and on the device wanted.
-
-    Returns:
-        The matrix.
-    """
-    xp = array_namespace(like)
-    return xp.eye(dim, dtype=xp.float64, device=device(like))
-
-
-def to_library_of(array: np.ndarray[Any, Any], like: Array) -> Array:
-    """Convert a numpy array to the library and the device of another array.
-
-    Args:
-        array: the numpy array.
-        like: an array of the library and on the device wanted.
-
-    Returns:
-        The converted array.
-    """
-    return array_namespace(like).asarray(array, device=device(like))
-
-
 def shortened(x: Array) -> Array:
     """Round float64 numbers to 29 significant bits, by the splitting of Veltkamp and Dekker.
 
@@ -567,15 +495,3 @@ def from_five_bytes(name: str, given: Array) -> Array:
     if not np.isfinite(numbers).all():
         raise InputError(f"{name} contains NaN or infinity")
     return numbers
-
-
-def to_numpy(array: Array) -> np.ndarray[Any, Any]:
-    """Convert an array to numpy; if it is on the CPU, the result shares its memory.
-
-    Args:
-        array: a numpy array or a torch tensor on any device.
-
-    Returns:
-        The same numbers.
-    """
-    return np.asarray(to_device(array, "cpu"))

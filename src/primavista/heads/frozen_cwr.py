@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 
+from primavista.arrays import Array, array_namespace, float32, float64
 from primavista.errors import InputError
-from primavista.heads.base import Array, ClassArrays, Familiarity, Head, float32, float64
+from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.shuffling import minibatch_count, permutation, seed_of

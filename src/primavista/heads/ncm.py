@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primavista.heads.base import Array
+from primavista.arrays import Array
 from primavista.heads.statistics import AnalyticHead
 
 

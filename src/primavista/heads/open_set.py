@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primavista.heads.base import Array, Familiarity
+from primavista.arrays import Array
+from primavista.heads.base import Familiarity
 from primavista.heads.solving import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # the logit by which a class leads the average at its own mean

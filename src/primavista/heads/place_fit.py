@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from array_api_compat import array_namespace
-
-from primavista.heads.base import Array, float64, identity, to_library_of, zeros_like
+from primavista.arrays import Array, array_namespace, float64, identity, to_library_of, zeros_like
 from primavista.heads.solving import solve_rows
 from primavista.heads.strangers import Integers
 

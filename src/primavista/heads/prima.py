@@ -21,24 +21,27 @@ from functools import cache
 from typing import ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, to_device
 
+from primavista.arrays import (
+    Array,
+    array_namespace,
+    float32,
+    float64,
+    identity,
+    to_device,
+    to_library_of,
+    to_numpy,
+)
 from primavista.errors import InputError
 from primavista.heads.base import (
-    Array,
     Arrays,
     ClassArrays,
     NumpyArrays,
     five_bytes,
-    float32,
-    float64,
     from_five_bytes,
-    identity,
     rows_beside,
     rows_earlier,
     shorten,
-    to_library_of,
-    to_numpy,
 )
 from primavista.heads.place_fit import (
     Lessons,
@@ -134,8 +137,8 @@ class LessonHead(AnalyticHead):
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
         self.statistics.add(z, columns)
-        for row in array_namespace(z).unique_values(columns).tolist():
-            self.sample.add(int(row), float64(z[columns == row]))
+        for row in sorted(set(columns.tolist())):
+            self.sample.add(row, float64(z[columns == row]))
 
     def fits(self, classes: int) -> list[PlaceFit]:
         """Fit the regression of each place.
@@ -275,7 +278,7 @@ class LessonStatistics(SufficientStatistics):
             z: the features of the frames, N x D.
             columns: the row of the class of each frame, on the device of z.
         """
-        numbers = array_namespace(z).arange(self.rows, device=device(z))
+        numbers = array_namespace(z).arange(self.rows, device=z.device)
         frames = float64(columns == numbers[:, None]).sum(1)  # n_l; 0 for an absent class
         n = self.n
         n += float64(frames > 0)
@@ -307,7 +310,7 @@ class LessonStatistics(SufficientStatistics):
 
     def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
         """Add frames x = z / root, where root = sqrt(n_l) of the lesson of each frame."""
-        numbers = array_namespace(x).arange(self.rows, device=device(x))
+        numbers = array_namespace(x).arange(self.rows, device=x.device)
         members = float64(columns == numbers[:, None])
         s = self.s
         s += (members / root) @ x
@@ -422,7 +425,7 @@ class LessonSample(ClassArrays):
             The empty sample.
         """
         one = np.zeros(()) if like is None else like
-        xp, where = array_namespace(one), device(one)
+        xp, where = array_namespace(one), one.device
         key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
         shape = (0, LESSONS_KEPT, sum(blocks))
         vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
@@ -508,7 +511,7 @@ class LessonSample(ClassArrays):
             other: a sample of the same features, on any device.
             columns: our row for each of its classes, in their order; each row once.
         """
-        where = device(self.arrays["mean"])
+        where = self.arrays["mean"].device
         if not self.arrays["centre"].any():
             self.take_reference(other)
         for theirs, row in enumerate(columns.tolist()):
@@ -536,7 +539,7 @@ class LessonSample(ClassArrays):
             spread: places x places, in float32.
         """
         for name, array in zip(self.REFERENCE, (centre, spread), strict=True):
-            self.arrays[name] = to_device(array, device(self.arrays[name])) + 0
+            self.arrays[name] = to_device(array, self.arrays[name].device) + 0
 
     def take_reference(self, other: LessonSample) -> None:
         """Set the centre and the spread to those of another sample.

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from array_api_compat import array_namespace, device
 
-from primavista.heads.base import Array, float64, to_library_of
+from primavista.arrays import Array, array_namespace, float64, to_library_of
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.options import Range, check_options
@@ -141,7 +140,7 @@ class RidgeHead(AnalyticHead):
     def _random_projection(self, z: Array, width: int) -> Array:
         """Return R on the device of z; it is made again if the seed or the device changes."""
         kept = self._projection
-        if kept is None or kept[0] != self.seed or device(kept[1]) != device(z):
+        if kept is None or kept[0] != self.seed or kept[1].device != z.device:
             # numpy guarantees the numbers of its legacy generator, so files need not contain R
             draw = np.random.RandomState(self.seed % 2**32).standard_normal((z.shape[1], width))
             kept = self.seed, to_library_of(draw / z.shape[1] ** 0.5, z)
@@ -219,7 +218,7 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float) -> 
     scatter /= std
     r = pi[:, None] * offset / std
     xp, size = array_namespace(scatter), dim + classes
-    bordered = xp.zeros((size, size), dtype=xp.float64, device=device(scatter))
+    bordered = xp.zeros((size, size), dtype=xp.float64, device=scatter.device)
     bordered[:dim, :dim] = scatter
     bordered[dim:, :dim] = r
     bordered[:dim, dim:] = r.T

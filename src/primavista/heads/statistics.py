@@ -18,10 +18,10 @@ from itertools import accumulate
 from typing import Self
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_torch_array, to_device
 
+from primavista.arrays import Array, array_namespace, float64, is_torch_array, to_device, zeros_like
 from primavista.errors import InputError
-from primavista.heads.base import Array, Arrays, ClassArrays, Familiarity, Head, float64, zeros_like
+from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.solving import linear_algebra_error
 from primavista.storage.validate import (
@@ -184,7 +184,7 @@ class SufficientStatistics(ClassArrays):
         else:
             shapes |= {"q": (0,)}
         arrays = {
-            name: xp.zeros(shape, dtype=xp.float64, device=device(one))
+            name: xp.zeros(shape, dtype=xp.float64, device=one.device)
             for name, shape in shapes.items()
         }
         return cls(arrays, blocks)
@@ -239,7 +239,7 @@ class SufficientStatistics(ClassArrays):
 
     def _add(self, z: Array, columns: Array) -> None:
         xp = array_namespace(z)
-        numbers = xp.arange(self.rows, device=device(z))
+        numbers = xp.arange(self.rows, device=z.device)
         members = float64(columns == numbers[:, None])
         n, s = self.n, self.s
         n += members.sum(1)
@@ -262,11 +262,11 @@ class SufficientStatistics(ClassArrays):
         """
         for name in self.row_names:
             ours = self.arrays[name]
-            ours[columns] += to_device(other.arrays[name][: len(columns)], device(ours))
+            ours[columns] += to_device(other.arrays[name][: len(columns)], ours.device)
         if self.has_gram:
             for name in ("t", "gram"):
                 ours = self.arrays[name]
-                ours += to_device(other.arrays[name], device(ours))
+                ours += to_device(other.arrays[name], ours.device)
 
     def drop(self, row: int) -> None:
         """Forget a class: G <- G - s s^T / n, then delete its row.
@@ -321,7 +321,7 @@ class SufficientStatistics(ClassArrays):
 
     def _scatter(self, gram: Array, features: slice) -> Array:
         size = features.stop - features.start
-        out = array_namespace(gram).empty((size, size), dtype=gram.dtype, device=device(gram))
+        out = array_namespace(gram).empty((size, size), dtype=gram.dtype, device=gram.device)
         return within_class_scatter(self.n, self.s[:, features], unpack(gram, out))
 
     def mean_square_deviation(self, known: int) -> float:
@@ -504,7 +504,7 @@ def unpack_lower(packed: Array, dim: int) -> Array:
     """
     xp, half = array_namespace(packed), dim // 2
     corner, fold = _views(packed, dim)
-    out = xp.empty((dim, dim), dtype=xp.float64, device=device(packed))
+    out = xp.empty((dim, dim), dtype=xp.float64, device=packed.device)
     out[half:, half:] = fold[: dim - half, : dim - half]
     if half:
         out[:half, half:] = 0

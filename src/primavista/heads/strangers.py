@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from primavista.heads.base import Array, Familiarity
+from primavista.arrays import Array, array_namespace
+from primavista.heads.base import Familiarity
 
 GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for
 GENERIC_SHIFT = 2.0  # prior mean and standard deviation of M, in units of the generic spread

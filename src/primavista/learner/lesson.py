@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from PIL import Image
 
+from primavista.arrays import array_namespace
 from primavista.errors import InputError
 from primavista.learner.strategy import TaughtStrategy
 from primavista.media.frames import (

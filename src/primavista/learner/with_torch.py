@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Array, FixedRepresentation
+from primavista.arrays import Array
+from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
 from primavista.backbones.spec import NETWORK_NAMES, Spec

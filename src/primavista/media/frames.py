@@ -8,10 +8,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 from PIL import Image
 
+from primavista.arrays import is_torch_array
 from primavista.errors import InputError
 from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import (
