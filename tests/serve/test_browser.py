@@ -241,7 +241,7 @@ def test_changes_say_that_they_wait_and_the_model_can_be_used(tiny_page, tmp_pat
         opened.locator("#export-edge").click()
         until(opened, lambda: held, "the service was not asked")
         held.pop().continue_()
-    assert exported.value.suggested_filename == "kitchen.edge.pv"
+    assert exported.value.suggested_filename == "kitchen.portable.pv"
     assert Learner.load(exported.value.path(), device="cpu").labels == ["mug", "kettle"]
     # the program runs as it is, beside the model
     program = opened.inner_text("#snippet")

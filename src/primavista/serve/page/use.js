@@ -48,7 +48,7 @@ export function setUp() {
   };
   $("save").onclick = () => download($("save"), "/api/model/file", objects.model.name);
   $("export-onnx").onclick = () => download($("export-onnx"), "/api/export?format=onnx", `${stem()}.onnx`);
-  $("export-edge").onclick = () => download($("export-edge"), "/api/export?format=edge", `${stem()}.edge.pv`);
+  $("export-edge").onclick = () => download($("export-edge"), "/api/export?format=portable", `${stem()}.portable.pv`);
   $("copy").onclick = copy;
   $("load").onclick = () => $("load-file").click();
   $("load-file").onchange = async () => {
