@@ -23,7 +23,7 @@ from primavista.bench.data import (
 from primavista.bench.folder import read_result
 from primavista.bench.local import Inline
 from primavista.errors import InputError
-from primavista.streams.core50 import layout
+from primavista.streams import session_files
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts
 from primavista.streams.open import stream as open_stream
@@ -126,14 +126,14 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each picture of a test session of CORe50 is decoded."""
     counts: Counter[str] = Counter()
-    read = layout.read_image
+    read = session_files.read_image
 
     def counted(path, size):
         if path.parent.parent.name in ("s3", "s7", "s10"):
             counts[str(path)] += 1
         return read(path, size)
 
-    monkeypatch.setattr(layout, "read_image", counted)
+    monkeypatch.setattr(session_files, "read_image", counted)
     return counts
 
 

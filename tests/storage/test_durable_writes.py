@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from primavista.media.video import Clip
 from primavista.storage import disk
 from primavista.streams import session_files
 from primavista.streams.core50 import download
-from primavista.streams.core50.unzip import unzip
 from primavista.streams.rendered import dataset as rendered
 
 SOURCES = Path(primavista.__file__).parent
@@ -59,7 +57,7 @@ def test_a_decoded_video_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
     frames = torch.arange(4 * 8 * 8 * 3).to(torch.uint8).reshape(4, 8, 8, 3)
     calls = journal(monkeypatch)
     session_files._save(tmp_path / "clip.npy", Clip(frames, "clip"))
-    assert in_order(calls, "sync", "replace", "create", "write", "write", "sync", "replace")
+    assert in_order(calls, "sync", "replace", "create", "write", "sync", "replace")
     assert np.array_equal(np.load(tmp_path / "clip.npy", allow_pickle=False), frames.numpy())
     assert np.array_equal(session_files.map_video(tmp_path / "clip.npy"), frames.numpy())
 
@@ -70,24 +68,6 @@ def test_pictures_are_on_the_disk_before_their_folder_has_its_name(tmp_path, mon
     rendered._write_session(tmp_path / "s1" / "o1", pictures, 1, 1, "png")
     assert calls == ["sync_all", "replace", "sync_folder"]
     assert len(list((tmp_path / "s1" / "o1").iterdir())) == 2
-
-
-def archive(folder: Path) -> Path:
-    with zipfile.ZipFile(folder / "a.zip", "w") as made:
-        made.writestr("s1/o1/a.png", b"a picture of some bytes")
-    return folder / "a.zip"
-
-
-def test_a_file_of_zeros_from_before_a_power_cut_is_extracted_again(tmp_path):
-    """It has its size: the name and the size were on the disk, and the bytes were not."""
-    (tmp_path / "s1/o1").mkdir(parents=True)
-    target = tmp_path / "s1/o1/a.png"
-    target.write_bytes(bytes(23))
-    unzip(archive(tmp_path), tmp_path, None)
-    assert target.read_bytes() == b"a picture of some bytes"
-    before = target.stat().st_ino
-    unzip(archive(tmp_path), tmp_path, None)  # and one that is right is left alone
-    assert target.stat().st_ino == before
 
 
 class Answer:
@@ -129,8 +109,6 @@ def test_nothing_else_writes_files_past_the_disk_layer():
 
 ALLOWED = {
     "bench/cost.py",  # a file of the kernel
-    "streams/core50/image_array.py",  # synced before the rename
-    "streams/core50/unzip.py",  # checked by CRC at the next start, and synced together
     "streams/rendered/dataset.py",  # synced before the rename
 }
 

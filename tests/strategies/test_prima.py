@@ -246,7 +246,10 @@ def test_a_file_has_five_bytes_per_number_of_the_gram_matrix_and_loses_nothing(t
         saved = Learner.load(tmp_path / "a.pv", device="cpu", engine="torch")
     arrays, _ = saved.content()
     assert arrays["moments.gram"].dtype == np.uint8
-    assert arrays["moments.gram"].shape == (len(kept.strategy.head.groups["moments"].arrays["gram"]), 5)
+    assert arrays["moments.gram"].shape == (
+        len(kept.strategy.head.groups["moments"].arrays["gram"]),
+        5,
+    )
     test = shots[:, 0]
     for change in (lambda learner: None, lambda learner: learner.forget("object 1")):
         change(saved)

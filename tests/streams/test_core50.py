@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +21,9 @@ from PIL import Image
 from primavista.errors import FileError, InputError
 from primavista.streams.conventions import CATEGORIES
 from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.layout import open_files
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream
+from primavista.streams.session_files import FolderFrames
 from primavista.streams.store import pack
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -145,18 +144,16 @@ def test_the_folder_has_core50_s_figures(data: CORe50, folder: Path) -> None:
 
 
 def lines_of(data: CORe50, folder: Path) -> list[str]:
-    """The lines of the test set, by way of the row of each frame on disk."""
-    rows = {
-        int(row): name(key, int(number))
-        for key, clip in open_files(folder, None).sessions.items()
-        for number, row in zip(clip.numbers, clip.rows, strict=True)  # type: ignore[arg-type]
-    }
-    places = [
-        (place, session.label)
+    """The lines of the test set, by way of the picture of each frame."""
+    frames = data.frames
+    assert isinstance(frames, FolderFrames)
+    pictures = [path for one in frames.sessions for path in one.pictures]
+    home = folder / "core50_128x128"
+    return [
+        f"{pictures[place].relative_to(home).as_posix()} {session.label}"
         for session in data.test
         for place in range(session.start, session.stop)
     ]
-    return [f"{rows[int(data.frames.indices[place])]} {label}" for place, label in places]  # type: ignore[attr-defined]
 
 
 def test_the_reduced_test_set_is_the_official_list_line_by_line(data: CORe50, folder: Path) -> None:
@@ -185,8 +182,10 @@ def test_a_packed_copy_is_tested_on_the_same_official_frames(
         assert store.core50 == one.core50
         assert list(zip(*_labels(store, thin), strict=True)) == reduced
     # Every 20th of the whole list, not of each session: these are the rows of the reduced list.
-    rows = full.frames.indices[open_stream(full, "ni").test(20).images.indices]  # type: ignore[attr-defined]
-    assert np.array_equal(rows, data.frames.indices[open_stream(data, "ni").test().images.indices])  # type: ignore[attr-defined]
+    lines = lines_of(full, folder)
+    first = full.test[0].start
+    chosen = open_stream(full, "ni").test(20).images.indices - first
+    assert [lines[i] for i in chosen.tolist()] == reduced_list()
 
 
 def _labels(data: DataSet, thin: int) -> tuple[list[int], list[int]]:
@@ -251,30 +250,6 @@ def test_frames_decode_when_they_are_asked_for(data: CORe50) -> None:
     assert frames.dtype == torch.uint8
     assert frames.shape == (2, 4, 4, 3)
     assert frames[1, 0, 0].tolist() == [session.number, session.label + 1, 7]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batches", PROTOCOLS)
-def test_official_orders_from_the_look_up_table(
-    folder: Path, data: CORe50, numbers: dict[Key, range], batches: int
-) -> None:
-    orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
-    home = folder / f"pickles{batches}"
-    home.mkdir()
-    names, rows = [], {}
-    for key, frames in numbers.items():
-        rows[key] = list(range(len(names), len(names) + len(frames)))
-        names += [name(key, n) for n in frames]
-    table = [
-        [[i for s, o in batch for i in rows[s, o]] for batch in order] + [rows[3, 1]]
-        for order in orders[:2]
-    ]
-    (home / "paths.pkl").write_bytes(pickle.dumps(names, 2))
-    (home / "LUP.pkl").write_bytes(pickle.dumps({f"nicv2_{batches}": table}, 2))
-    moved = moved_to(data, home)
-    for run in range(2):
-        assert keys(open_stream(moved, f"nicv2-{batches}", run)) == orders[run]
-    assert open_stream(moved, f"nicv2-{batches}", 1).source.endswith("LUP.pkl")
 
 
 def test_orders_from_the_json_and_from_the_generator(

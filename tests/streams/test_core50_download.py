@@ -9,7 +9,6 @@ import http.server
 import io
 import json
 import os
-import pickle
 import threading
 import urllib.request
 import zipfile
@@ -19,9 +18,16 @@ from typing import Any
 
 import pytest
 
-from primavista.errors import FileError, InputError
+from primavista.errors import FileError
 from primavista.streams.core50 import download as fetch
 from primavista.streams.core50.download import download
+
+
+def zipped(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as target:
+        target.writestr(name, b"s1/o1/C_01_01_000.png 0\n")
+    return buffer.getvalue()
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -95,7 +101,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             target.writestr("filler.bin", os.urandom(300_000))
         host.files = {
             "lists.zip": buffer.getvalue(),
-            "paths.pkl": pickle.dumps(["s1/o1/C_01_01_000.png"] * 9, 2),
+            "more.zip": zipped("NI_inc/run0/train_batch_00_filelist.txt"),
         }
         yield host
         host.shutdown()
@@ -106,11 +112,10 @@ def get(
     server: Server, folder: Path, *names: str, **options: Any
 ) -> list[tuple[str, int, int | None]]:
     heard: list[tuple[str, int, int | None]] = []
-    urls = {name: server.url(name) for name in (*server.files, "missing.zip")}
+    urls = {name: server.url(name) for name in names or server.files}
     download(
         folder,
         lambda *news: heard.append(news),
-        files=names or tuple(server.files),
         urls=urls,
         pause=0,
         **options,
@@ -214,39 +219,34 @@ def test_passing_failures_are_tried_again_and_lasting_ones_named(
     server: Server, tmp_path: Path
 ) -> None:
     server.failures = 3
-    get(server, tmp_path, "paths.pkl")
+    get(server, tmp_path, "more.zip")
     with pytest.raises(FileError, match="answered 404"):
         get(server, tmp_path, "missing.zip")
     server.failures = 100
     with pytest.raises(FileError, match="503"):
-        get(server, tmp_path / "b", "paths.pkl")
+        get(server, tmp_path / "b", "more.zip")
     with pytest.raises(FileError, match="could not download"):
-        download(
-            tmp_path / "c", files=["x.zip"], urls={"x.zip": "http://127.0.0.1:9/x.zip"}, pause=0
-        )
-    with pytest.raises(InputError, match="no such files"):
-        download(tmp_path, files=["other.zip"])
+        download(tmp_path / "c", urls={"x.zip": "http://127.0.0.1:9/x.zip"}, pause=0)
 
 
 def test_what_is_not_core50_is_not_kept(server: Server, tmp_path: Path) -> None:
-    server.files |= {"lists.zip": b"<html>sorry</html>", "paths.pkl": b"cos\nsystem\n(S'true'\ntR."}
+    server.files["lists.zip"] = b"<html>sorry</html>"
     with pytest.raises(FileError, match=r"not the lists\.zip"):
         get(server, tmp_path, "lists.zip")
-    with pytest.raises(FileError, match="system"):
-        get(server, tmp_path, "paths.pkl")
     assert not (tmp_path / "lists.zip").exists()
     assert not (tmp_path / "core50.sha256.json").exists()
 
 
 def test_a_file_that_changed_after_the_first_download(server: Server, tmp_path: Path) -> None:
     get(server, tmp_path)
-    (tmp_path / "paths.pkl").write_bytes(pickle.dumps([]))
+    (tmp_path / "more.zip").write_bytes(zipped("other"))
     with pytest.raises(FileError, match="not what was first downloaded"):
         get(server, tmp_path)
-    (tmp_path / "paths.pkl").unlink()
-    get(server, tmp_path)
-    (tmp_path / "paths.pkl").unlink()
-    server.files["paths.pkl"] = pickle.dumps(["another"])
+    (tmp_path / "more.zip").unlink()
+    record = json.loads((tmp_path / "core50.sha256.json").read_text())
+    del record["more.zip"]["unpacked"]
+    (tmp_path / "core50.sha256.json").write_text(json.dumps(record))
+    server.files["more.zip"] = zipped("another")
     with pytest.raises(FileError, match="official file has changed"):
         get(server, tmp_path)
     (tmp_path / "core50.sha256.json").write_text("[]")
@@ -270,17 +270,16 @@ def test_plain_http_needs_a_hash_or_consent(tmp_path: Path, monkeypatch) -> None
     """Nothing is sent before that."""
     monkeypatch.setattr(fetch, "_request", lambda *args: pytest.fail("a request was sent"))
     with pytest.raises(FileError, match=r"plain http.*--sha256 lists.zip=.*--insecure-http"):
-        download(tmp_path, files=["lists.zip"], urls={"lists.zip": HTTP}, pause=0)
+        download(tmp_path, urls={"lists.zip": HTTP}, pause=0)
     assert list(tmp_path.iterdir()) == []
     for allowed in ({"insecure": True}, {"sha256": {"lists.zip": "0" * 64}}):
         with pytest.raises(pytest.fail.Exception, match="a request was sent"):
-            download(tmp_path, files=["lists.zip"], urls={"lists.zip": HTTP}, pause=0, **allowed)
+            download(tmp_path, urls={"lists.zip": HTTP}, pause=0, **allowed)
 
 
 def test_the_official_lists_come_over_https_and_the_images_need_a_hash() -> None:
     assert {name for name, url in fetch.FILES.items() if not url.startswith("https://")} == {
         "core50_128x128.zip",
-        "core50_imgs.npz",
     }
 
 

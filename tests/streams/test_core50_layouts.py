@@ -1,25 +1,19 @@
 """CORe50's other shapes on disk.
 
-Small folders of our own, the array of images, lists that do not fit, damage.
+Small folders of our own, lists that do not fit, damage.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
-import zipfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
 from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.image_array import map_npz
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.open import stream as open_stream
 
@@ -95,73 +89,6 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
         open_stream(data, "ni", 3)
 
 
-def packed(root: Path, compressed: bool) -> np.ndarray[Any, Any]:
-    names = [name((s, o), n) for s in (2, 1, 3) for o in (1, 2) for n in (1, 0)]
-    images = np.random.default_rng(0).integers(0, 255, (len(names), 6, 6, 3), np.uint8)
-    (np.savez_compressed if compressed else np.savez)(root / "core50_imgs.npz", x=images)
-    (root / "paths.pkl").write_bytes(pickle.dumps(names, 2))
-    return images
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_the_array_is_mapped_in_place(tmp_path: Path, compressed: bool) -> None:
-    images = packed(tmp_path, compressed)
-    data = CORe50(tmp_path, test="full")
-    assert isinstance(map_npz(tmp_path / "core50_imgs.npz"), np.memmap)
-    assert (tmp_path / "core50_imgs.npy").exists() == compressed
-    assert [(s.label, s.number) for s in data.train] == [(0, 1), (0, 2), (1, 1), (1, 2)]
-    # s1/o1 frames 0 and 1 are rows 5 and 4; s2/o2 rows 3 and 2; s3/o2 rows 11 and 10
-    assert torch.equal(data.frames[torch.tensor([0, 1])], torch.from_numpy(images[[5, 4]]))
-    assert torch.equal(data.frames[torch.tensor([6, 7])], torch.from_numpy(images[[3, 2]]))
-    assert torch.equal(data.frames[torch.tensor([10, 11])], torch.from_numpy(images[[11, 10]]))
-    assert CORe50(tmp_path / "core50_imgs.npz", size=3).frames[torch.tensor([0])].shape == (
-        1,
-        3,
-        3,
-        3,
-    )
-
-
-def test_the_raw_array_of_the_authors_loader(tmp_path: Path) -> None:
-    names = [name((s, 1), 0) for s in (1, 3)]
-    images = np.random.default_rng(0).integers(0, 255, (2, 128, 128, 3), np.uint8)
-    (tmp_path / "paths.pkl").write_bytes(pickle.dumps(names))
-    images.tofile(tmp_path / "core50_imgs.bin")
-    assert torch.equal(CORe50(tmp_path).frames[torch.tensor([1])][0], torch.from_numpy(images[1]))
-
-
-def test_damaged_arrays_are_named(tmp_path: Path) -> None:
-    packed(tmp_path, False)
-    whole = (tmp_path / "core50_imgs.npz").read_bytes()
-    (tmp_path / "core50_imgs.npz").write_bytes(whole[:-200])
-    with pytest.raises(FileError, match="damaged"):
-        CORe50(tmp_path)
-    np.savez(tmp_path / "core50_imgs.npz", x=np.zeros((3, 6, 6, 3), np.uint8))
-    with pytest.raises(FileError, match="12 x H x W x 3"):
-        CORe50(tmp_path)
-    np.savez(tmp_path / "core50_imgs.npz", x=np.array([{"a": 1}], object))
-    with pytest.raises(FileError, match="object"):
-        CORe50(tmp_path)
-    np.savez(tmp_path / "core50_imgs.npz", y=np.zeros(3))
-    with pytest.raises(FileError, match="no array"):
-        CORe50(tmp_path)
-    (tmp_path / "paths.pkl").unlink()
-    with pytest.raises(FileError, match=r"paths\.pkl is missing"):
-        CORe50(tmp_path)
-
-
-def test_an_npz_whose_header_lies_about_its_size(tmp_path: Path) -> None:
-    packed(tmp_path, False)
-    sink = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        sink, {"descr": "|u1", "fortran_order": False, "shape": (12, 10**5, 10**5, 3)}
-    )
-    with zipfile.ZipFile(tmp_path / "core50_imgs.npz", "w") as archive:
-        archive.writestr("x.npy", sink.getvalue())
-    with pytest.raises(FileError, match="should have"):
-        CORe50(tmp_path)
-
-
 def test_folders_that_are_not_core50(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="primavista data core50"):
         CORe50(tmp_path)
@@ -197,10 +124,6 @@ def test_the_detector_knows_what_the_loader_knows(tmp_path: Path) -> None:
     for place in ("plain", "a", "b", "c"):
         assert is_core50(tmp_path / place)
         assert len(CORe50(tmp_path / place).train) == 2
-    for ending in ("npz", "npy", "bin"):
-        (tmp_path / ending).mkdir()
-        (tmp_path / ending / f"core50_imgs.{ending}").write_bytes(b"")
-        assert is_core50(tmp_path / ending)
     (tmp_path / "own" / "s1" / "o1").mkdir(parents=True)
     (tmp_path / "own" / "s1" / "o1" / "C_photo.png").write_bytes(b"x")
     assert not is_core50(tmp_path / "own")

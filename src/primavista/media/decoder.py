@@ -9,14 +9,13 @@ import asyncio
 import atexit
 import contextlib
 import io
-import json
 import shutil
 import subprocess
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from primavista.media.images import ImageArray, TooLargeError
 PROCESSES = 2  # of each kind, so that frames of cameras never wait for photographs or videos
 SMALL_PIXELS = 2_100_000  # a frame of a camera: 1920 x 1080
 SMALL_BYTES = 2**20  # likewise
-MOST_JSON = 2**30  # bytes of the content of a pickle
 KINDS = ("small", "large", "video")
 
 
@@ -60,22 +58,6 @@ class DecoderProcess:
         answer, data = self._answer(job, file)
         shape = (answer.frames, answer.height, answer.width, 3)
         return list(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
-
-    def read_pickle(self, job: DecodeJob, file: BinaryIO) -> Any:
-        """Read a pickle of plain data; floats are refused.
-
-        Args:
-            job: The size of the pickle, the limits, and which part of it to return.
-            file: Its bytes.
-
-        Returns:
-            Lists, dicts with texts as keys, integers and texts.
-
-        Raises:
-            FileError: If it is damaged, exceeds the limits or holds anything else.
-        """
-        data = self._answer(job, file)[1]
-        return json.loads(data, parse_float=_no_float, parse_constant=_no_float)
 
     def interrupt(self) -> None:
         """Kill the process, from another thread; the job that it decodes is refused."""
@@ -256,8 +238,6 @@ def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer |
 
 def _fits(answer: DecodeAnswer, job: DecodeJob) -> bool:
     """Return True if the numbers of an answer are whole numbers that the job allows."""
-    if job.kind == "pickle":
-        return type(answer.length) is int and 0 < answer.length <= MOST_JSON
     sides = (answer.width, answer.height)
     limits = [(answer.frames, job.frames if job.kind == "video" else 1)]
     limits += [(side, job.size) for side in sides]
@@ -273,7 +253,3 @@ def _gave_up(job: DecodeJob, expired: bool) -> FileError:
         reason = f"{job.name} takes more than {job.seconds:g} seconds to decode"
         return TooLargeError(f"{reason}: send a shorter or smaller one")
     return FileError(f"{job.name} cannot be decoded: it made the decoder stop")
-
-
-def _no_float(text: str) -> float:
-    raise FileError(f"it holds the float {text}, which no data needs")

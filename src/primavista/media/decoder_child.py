@@ -1,4 +1,4 @@
-"""The child process that decodes pictures, videos and pickles of plain data, one after another.
+"""The child process that decodes pictures and videos, one after another.
 
 An attack on a decoder costs one job: the memory and the processor time of this process are limited,
 and `primavista.media.decoder`, which starts it, kills it when it takes too long.
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-import pickle
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-
-import numpy as np
+from typing import BinaryIO, Literal
 
 from primavista.errors import FileError, MissingExtraError, require_extra
 from primavista.media import decode
@@ -36,7 +31,7 @@ BACKGROUND = 10  # added to the niceness of the processes for photographs and vi
 
 @dataclass(frozen=True)
 class DecodeJob:
-    """One picture, video or pickle to decode.
+    """One picture or video to decode.
 
     Attributes:
         kind: The kind of the input.
@@ -51,11 +46,9 @@ class DecodeJob:
         path: The file to open; by default the bytes follow.
         fps: The number of frames per second to take of a video; None takes all.
         region: The part of the picture to look at; None for all of it.
-        keys: Which part of a pickle to return: its item at the first key, of that the item at the
-            second, and so on.
     """
 
-    kind: Literal["picture", "video", "pickle"]
+    kind: Literal["picture", "video"]
     name: str
     length: int
     size: int
@@ -67,7 +60,6 @@ class DecodeJob:
     path: str = ""
     fps: float | None = None
     region: Region | None = None
-    keys: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ class DecodeAnswer:
     """The outcome of a job.
 
     Attributes:
-        length: The number of bytes that follow: frames, or a pickle's content as JSON.
+        length: The number of bytes of frames that follow.
         frames: The number of frames.
         width: The width of the frames.
         height: Their height.
@@ -113,9 +105,6 @@ def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[bytes]]:
     limit_processor_time(job.seconds)
     limit_memory(job.memory + job.frames * job.size**2 * 3)
     try:
-        if job.kind == "pickle":
-            text = plain_json(data, job.keys)
-            return DecodeAnswer(len(text)), [text]
         frames = _decoded(job, Path(job.path) if job.path else io.BytesIO(data))
     except MissingExtraError:
         return DecodeAnswer(reason="this machine cannot read videos: send frames"), []
@@ -137,94 +126,6 @@ def _decoded(job: DecodeJob, file: Path | BinaryIO) -> list[ImageArray]:
     frames = decode.video_frames(file, job.size, job.fps, job.pixels, job.region)
     sampler.offer(frames, BadFiles())
     return sampler.frames
-
-
-class _PickledType:
-    """The type of the items of a pickled array: integers, truth values or texts."""
-
-    def __init__(self, code: str, *_: object) -> None:
-        self.dtype = np.dtype(code)
-        if self.dtype.kind not in "iubSU":
-            raise FileError(f"it holds an array of {self.dtype}, not of integers or texts")
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.dtype = self.dtype.newbyteorder(state[1])
-
-
-class _PickledArray:
-    """An array in a pickle, which is never given to numpy as an object to restore."""
-
-    def __init__(self, *_: object) -> None:
-        self.content: list[Any] | None = None
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, fortran, data = state
-        flat = np.frombuffer(_latin(data), kind.dtype)
-        self.content = flat.reshape(shape, order="F" if fortran else "C").tolist()
-
-
-def _scalar(kind: _PickledType, data: str | bytes) -> Any:
-    return np.frombuffer(_latin(data), kind.dtype)[0].item()
-
-
-def _latin(text: str | bytes, *_: object) -> bytes:
-    return text.encode("latin-1") if isinstance(text, str) else text
-
-
-# What stands for each name that a pickle of plain data may hold; nothing else is called.
-ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy", "ndarray"): _PickledArray,
-    ("numpy", "dtype"): _PickledType,
-    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
-    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy._core.multiarray", "scalar"): _scalar,
-    ("_codecs", "encode"): _latin,
-}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-in of an allowed name."""
-        if (module, name) not in ALLOWED:
-            raise FileError(f"it holds the name {module[:80]}.{name[:80]}, which no data needs")
-        return ALLOWED[module, name]
-
-
-def plain_json(data: bytes, keys: tuple[str | int, ...] = ()) -> bytes:
-    """Read a pickle of lists, tuples, dicts, integers, texts and arrays of these, as JSON.
-
-    Args:
-        data: The pickle.
-        keys: Which part of it to return; null if a dict does not have such an item.
-
-    Raises:
-        FileError: If it is damaged, or holds anything else.
-    """
-    try:
-        # Python 2 wrote texts as bytes: latin-1 keeps each.
-        value = _PlainUnpickler(io.BytesIO(data), encoding="latin-1").load()
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else _plain(value)[key]
-            if value is None:
-                break
-        return json.dumps(value, default=_plain).encode()
-    except (FileError, MemoryError):
-        raise
-    except Exception as error:  # a crafted pickle may fail in any way
-        reason = str(error) or type(error).__name__
-        raise FileError(f"it is damaged or not a pickle of plain data ({reason})") from error
-
-
-def _plain(value: Any) -> Any:
-    """Return an array as lists, and bytes as text; other objects are refused."""
-    if isinstance(value, _PickledArray) and value.content is not None:
-        return value.content
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if isinstance(value, list | tuple):
-        return value
-    raise FileError(f"it holds a {type(value).__name__}, which no data needs")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
@@ -71,44 +70,18 @@ SessionKey = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SessionRows:
-    """The frames of one session of CORe50.
-
-    Args:
-        numbers: The frame numbers in the file names, ascending; None if they are not known.
-        rows: The row of each frame in the source of all frames.
-    """
-
-    numbers: NDArray[Any] | None
-    rows: NDArray[Any]
-
-    def only(self, good: NDArray[np.bool_]) -> SessionRows:
-        """Keep the frames whose row is marked.
-
-        Args:
-            good: One truth value per row of the source.
-
-        Returns:
-            The remaining frames, perhaps none.
-        """
-        kept = good[self.rows]
-        numbers = None if self.numbers is None else self.numbers[kept]
-        return SessionRows(numbers, self.rows[kept])
-
-
-@dataclass(frozen=True)
 class Origin:
     """The provenance of CORe50 data, by which its official orders are found.
 
     Args:
         folder: The folder of CORe50, which may hold official orders.
         objects: The object, from 1, that each training session shows.
-        sessions: All frames of each training session; None for a packed copy.
+        sessions: The numbers of all frames of each training session; None for a packed copy.
     """
 
     folder: Path
     objects: tuple[int, ...]
-    sessions: Mapping[SessionKey, SessionRows] | None = None
+    sessions: Mapping[SessionKey, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)

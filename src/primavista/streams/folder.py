@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -28,7 +28,7 @@ from primavista.media.video import (
 )
 from primavista.progress import Progress
 from primavista.streams.conventions import held_out
-from primavista.streams.dataset import DataSet, consecutive_sessions
+from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.scene import (
     WrittenScene,
     read_scene,
@@ -36,10 +36,10 @@ from primavista.streams.rendered.scene import (
     scene_name,
 )
 from primavista.streams.session_files import (
-    FolderFrames,
     SessionFiles,
     VideoCache,
     default_video_cache,
+    file_facts,
     readable_pictures,
 )
 
@@ -106,22 +106,18 @@ def folder(
         skip_bad=skip_bad,
     )
     read = _read_sessions(found, _SessionReader(videos, bad), progress)
-    is_test = _test_flags(read, test, found, split)
+    flags = _test_flags(read, test, found, split)
+    read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
     name, classes, categories = _names(root, written, found)
     if written and fps is None and not skip_bad:
         _check_counts(root, written, read)
     if not read:
         raise _nothing_to_read(root, bad)
-    note = _describe(read, is_test, classes, bad)
+    note = _describe(read, classes, bad)
     log.info("%s: %s", root, note)
-    train, tested = consecutive_sessions(
-        (one.label, one.number, one.count, flag) for one, flag in zip(read, is_test, strict=True)
-    )
     return DataSet(
+        **file_facts(read, size),
         name=name,
-        frames=FolderFrames(read, size),
-        train=train,
-        test=tested,
         classes=classes,
         categories=categories,
         note=note,
@@ -255,12 +251,10 @@ def _nothing_to_read(root: Path, bad: BadFiles) -> FileError:
     )
 
 
-def _describe(
-    read: list[SessionFiles], is_test: list[bool], classes: Sequence[str], bad: BadFiles
-) -> str:
+def _describe(read: list[SessionFiles], classes: Sequence[str], bad: BadFiles) -> str:
     """The note of a data set: its test sessions, what was skipped, and what was thinned."""
     names = [f"{classes[item.label]}/{item.name}" for item in read]
-    chosen = [name for name, flag in zip(names, is_test, strict=True) if flag]
+    chosen = [name for name, item in zip(names, read, strict=True) if item.is_test]
     few = ", ".join(chosen[:SHOWN_SESSIONS]) or "none"
     if len(chosen) > SHOWN_SESSIONS:
         few += f" and {len(chosen) - SHOWN_SESSIONS} more"

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from primavista.errors import FileError, InputError, file_errors
 from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import BadFiles, Clip, open_frames
+from primavista.progress import Progress
 from primavista.storage.disk import write_atomically
-from primavista.storage.learner_file import raw_bytes
+from primavista.streams.dataset import consecutive_sessions
 
 VERSION = 2  # of what is kept of a decoded video
 
@@ -113,6 +114,42 @@ def readable_pictures(files: Iterable[Path], size: int, bad: BadFiles) -> tuple[
             read_image(file, size)
             good.append(file)
     return tuple(good)
+
+
+def readable_sessions(
+    sessions: Sequence[SessionFiles], size: int, bad: BadFiles, progress: Progress | None
+) -> list[SessionFiles]:
+    """Leave out the pictures that cannot be decoded, and sessions without any other.
+
+    Args:
+        sessions: Sessions of pictures.
+        size: The side of the frames in pixels.
+        bad: Where damaged pictures are counted. If it does not skip them, nothing is decoded now.
+        progress: Called with (done, total), in sessions, while pictures are checked.
+    """
+    if not bad.skip:
+        return list(sessions)
+    kept = []
+    for done, one in enumerate(sessions, 1):
+        good = readable_pictures(one.pictures, size, bad)
+        if good:
+            kept.append(replace(one, pictures=good))
+        if progress:
+            progress(done, len(sessions))
+    return kept
+
+
+def file_facts(files: Sequence[SessionFiles], size: int) -> dict[str, Any]:
+    """Return the arguments of `DataSet` that follow from the files of its sessions.
+
+    Args:
+        files: The files of all sessions, in the order of the frames.
+        size: The side of the frames in pixels.
+    """
+    train, test = consecutive_sessions(
+        (one.label, one.number, one.count, one.is_test) for one in files
+    )
+    return {"frames": FolderFrames(files, size), "train": train, "test": test}
 
 
 @dataclass(frozen=True)
@@ -209,12 +246,9 @@ def _save(target: Path, clip: Clip) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
-        frames = np.ascontiguousarray(clip.frames)
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            header, np.lib.format.header_data_from_array_1_0(frames)
-        )
-        write_atomically(target, header.getvalue(), raw_bytes(frames))
+        content = io.BytesIO()
+        np.save(content, clip.frames, allow_pickle=False)
+        write_atomically(target, content.getbuffer())
     except OSError as error:
         raise InputError(
             f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "

@@ -7,20 +7,17 @@ batches = stream(data, "nicv2-391", run=0)     # the official order if its files
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import cast, get_args
 
 from primavista.errors import FileError, InputError
-from primavista.media.frames import Selection
+from primavista.media.images import read_image
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
 from primavista.streams.conventions import category_names, held_out, object_names
-from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
+from primavista.streams.core50.layout import core50_folder, frame_numbers, picture_sessions
 from primavista.streams.core50.orders import read_list
 from primavista.streams.dataset import (
     CORe50Facts,
@@ -28,11 +25,10 @@ from primavista.streams.dataset import (
     Labels,
     Origin,
     SessionKey,
-    SessionRows,
     TestFrames,
-    consecutive_sessions,
 )
 from primavista.streams.rendered.scene import Scene, WrittenScene, read_scene, scene_name
+from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
@@ -40,19 +36,18 @@ TOTAL_FRAMES = 164_866
 REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
 PUBLISHED_MULTIPLE = 100  # published accuracies are over a multiple of this number of frames
 
-Sessions = Mapping[SessionKey, SessionRows]
+Sessions = Mapping[SessionKey, SessionFiles]
 
 
 class CORe50(DataSet):
     """CORe50 on disk. Frames are read on demand.
 
-    Labels come from the names of the files; `labels.pkl` is not needed. If `primavista data render`
-    wrote the pictures, the data set is the same as `rendered(scene)`: the categories, the test
-    sessions and the name are those of the scene, and `test` is "full" by default.
+    Labels come from the names of the files. If `primavista data render` wrote the pictures, the
+    data set is the same as `rendered(scene)`: the categories, the test sessions and the name are
+    those of the scene, and `test` is "full" by default.
 
     Args:
-        path: The folder that holds `s1` .. `s11` (or `core50_128x128` with them), or
-            `core50_imgs.npz` with `paths.pkl`.
+        path: The folder that holds `s1` .. `s11`, or `core50_128x128` with them.
         labels: "object" for 50 classes, "category" for 10.
         test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
             list: every 20th frame of the full test set in the order of the official lists, 2,249.
@@ -60,7 +55,7 @@ class CORe50(DataSet):
             100 by its own first frames, 2,300. Anything else is the path of a file list.
         size: The side of the frames in pixels. The default is the size on disk.
         skip_bad: True to decode every picture once now; damaged ones are left out and counted.
-        progress: Called with (done, total) while `skip_bad` checks pictures.
+        progress: Called with (done, total), in sessions, while `skip_bad` checks pictures.
 
     Raises:
         InputError: If an argument is out of range.
@@ -81,29 +76,33 @@ class CORe50(DataSet):
             raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
         written = read_scene(folder)
-        files = open_files(folder, size, bad, progress)
+        whole = picture_sessions(folder)
+        side = size or _side(whole, folder, bad)
+        sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
         if written and not skip_bad:
-            _check_counts(files.sessions, written, folder)
+            _check_counts(sessions, written, folder)
         structure = _Structure.of_scene(written.scene) if written else _Structure()
-        spans = _training_spans(files.sessions, structure, folder)
-        spans += _test_spans(files.sessions, structure, test or ("full" if written else "reduced"))
+        files = _training_files(sessions, structure, folder)
+        files += _test_files(sessions, structure, test or ("full" if written else "reduced"))
         if written:  # the order of `rendered`
-            spans.sort(key=lambda span: (span.key[1], span.key[0]))
-        train, tested = consecutive_sessions(
-            (structure.label(span.key, labels), span.key[0], len(span.rows), span.is_test)
-            for span in spans
-        )
-        classes, categories = structure.classes(files.sessions, labels)
-        rows = np.concatenate([span.rows for span in spans])
+            files.sort(key=lambda one: (one.label, one.number))
+        classes, categories = structure.classes(sessions, labels)
+        labelled = [replace(one, label=structure.label(one.label, labels)) for one in files]
         super().__init__(
-            name=scene_name(written.scene) if written else _name(files.sessions),
-            frames=Selection(files.frames, rows),
-            train=train,
-            test=tested,
+            **file_facts(labelled, side),
+            name=scene_name(written.scene) if written else _name(sessions),
             classes=classes,
             categories=categories,
-            origin=_origin(folder, spans, files, structure),
-            core50=None if written else _facts(files.sessions, structure, labels, test),
+            origin=Origin(
+                folder,
+                objects=tuple(one.label + 1 for one in files if not one.is_test),
+                sessions={
+                    _key(one): frame_numbers(one)
+                    for one in whole
+                    if one.number not in structure.test
+                },
+            ),
+            core50=None if written else _facts(sessions, structure, labels, test),
             note=bad.note,
             skipped=bad.skipped,
         )
@@ -120,8 +119,7 @@ class _Structure:
     def of_scene(scene: Scene) -> _Structure:
         return _Structure(scene.objects, held_out(scene.sessions))
 
-    def label(self, key: SessionKey, labels: Labels) -> int:
-        thing = key[1] - 1
+    def label(self, thing: int, labels: Labels) -> int:
         return thing if labels == "object" else thing // self.per_category
 
     def classes(
@@ -136,63 +134,52 @@ class _Structure:
         return names, tuple(i // self.per_category for i in range(objects))
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Consecutive frames of the data set: a training session, or test frames of one session."""
-
-    key: SessionKey
-    is_test: bool
-    rows: NDArray[Any]
+def _key(one: SessionFiles) -> SessionKey:
+    return one.number, one.label + 1
 
 
-def _training_spans(sessions: Sessions, structure: _Structure, folder: Path) -> list[_Span]:
+def _side(sessions: list[SessionFiles], folder: Path, bad: BadFiles) -> int:
+    """The side of the first picture that can be read."""
+    for path in (path for one in sessions for path in one.pictures):
+        with BadFiles(bad.skip, quiet=True).guard():
+            return len(read_image(path, None))
+    raise FileError(f"no picture of {folder} can be read: copy or download them again")
+
+
+def _training_files(sessions: Sessions, structure: _Structure, folder: Path) -> list[SessionFiles]:
     """The training sessions, by object and then by session."""
-    keys = [key for key in sessions if key[0] not in structure.test]
-    if not keys:
+    found = [one for one in sessions.values() if one.number not in structure.test]
+    if not found:
         numbers = ", ".join(map(str, structure.test))
         raise FileError(f"{folder} holds test sessions only ({numbers}): add the others")
-    keys.sort(key=lambda key: (key[1], key[0]))
-    return [_Span(key, False, sessions[key].rows) for key in keys]
+    return sorted(found, key=lambda one: (one.label, one.number))
 
 
-def _test_spans(sessions: Sessions, structure: _Structure, test: str | Path) -> list[_Span]:
-    """The test frames; consecutive frames of one session form one span."""
-    spans = []
-    chosen = _test_frames(sessions, test, structure)
-    for key, frames in groupby(chosen, key=lambda frame: frame[0]):
-        positions = [position for _, position in frames]
-        spans.append(_Span(key, True, sessions[key].rows[positions]))
-    return spans
-
-
-def _origin(folder: Path, spans: list[_Span], files: CORe50Files, structure: _Structure) -> Origin:
-    objects = tuple(span.key[1] for span in spans if not span.is_test)
-    whole = {key: rows for key, rows in files.whole.items() if key[0] not in structure.test}
-    return Origin(folder, objects, whole)
+def _test_files(sessions: Sessions, structure: _Structure, test: str | Path) -> list[SessionFiles]:
+    """The test frames; consecutive frames of one session make up one session."""
+    chosen = groupby(_test_frames(sessions, test, structure), key=lambda frame: frame[0])
+    return [
+        replace(sessions[key], pictures=tuple(path for _, path in frames), is_test=True)
+        for key, frames in chosen
+    ]
 
 
 def _facts(
     sessions: Sessions, structure: _Structure, labels: Labels, test: str | Path | None
 ) -> CORe50Facts:
-    named: dict[str | Path | None, TestFrames] = {
-        None: "reduced",
-        "reduced": "reduced",
-        "published": "published",
-        "full": "full",
-    }
-    kind = named.get(test, "list")
-    if kind == "list" and test is not None:  # possibly the official list of the reduced test set
-        listed = _test_frames(sessions, test, structure)
-        if listed == _test_frames(sessions, "reduced", structure):
-            kind = "reduced"
+    kind: TestFrames = "list"
+    if test is None or test in get_args(TestFrames):
+        kind = cast(TestFrames, test or "reduced")
+    elif _test_frames(sessions, test, structure) == _test_frames(sessions, "reduced", structure):
+        kind = "reduced"
     return CORe50Facts(labels, kind, _count(sessions) == TOTAL_FRAMES)
 
 
 def _check_counts(sessions: Sessions, written: WrittenScene, folder: Path) -> None:
     for (session, thing), frames in sessions.items():
-        if len(frames.rows) != written.scene.frames:
+        if frames.count != written.scene.frames:
             raise FileError(
-                f"{folder / written.location(thing, session)} holds {len(frames.rows)} of its "
+                f"{folder / written.location(thing, session)} holds {frames.count} of its "
                 f"{written.scene.frames} pictures: delete it and finish it with the same command: "
                 f"{written.command(folder)}"
             )
@@ -200,25 +187,25 @@ def _check_counts(sessions: Sessions, written: WrittenScene, folder: Path) -> No
 
 def _test_frames(
     sessions: Sessions, test: str | Path, structure: _Structure
-) -> list[tuple[SessionKey, int]]:
-    """The test frames, as (session, position in it), in the order of the official list.
+) -> list[tuple[SessionKey, Path]]:
+    """The test frames, as (session, picture), in the order of the official list.
 
     The list is sorted by session, then by object as a text, then by frame.
     """
     if test in ("full", "reduced", "published"):
         keys = [key for key in sessions if key[0] in structure.test]
         keys.sort(key=lambda key: (key[0], str(key[1])))
-        full = [(key, i) for key in keys for i in range(len(sessions[key].rows))]
+        full = [(key, path) for key in keys for path in sessions[key].pictures]
         return full if test == "full" else _reduced(full, padded=test == "published")
     path = Path(test).expanduser()
     if not path.is_file():
         raise InputError(
             f"test must be 'reduced', 'full', 'published' or the path of a file list; got '{test}'"
         )
-    return [_find_frame(frame, sessions, path, structure) for frame in read_list(path)]
+    return _listed_frames(path, sessions, structure)
 
 
-def _reduced(full: list[tuple[SessionKey, int]], *, padded: bool) -> list[tuple[SessionKey, int]]:
+def _reduced(full: list[tuple[SessionKey, Path]], *, padded: bool) -> list[tuple[SessionKey, Path]]:
     """One frame in 20; `padded` repeats the first ones up to a multiple of 100."""
     chosen = full[::REDUCED_EVERY]
     if not padded or not chosen:
@@ -227,24 +214,29 @@ def _reduced(full: list[tuple[SessionKey, int]], *, padded: bool) -> list[tuple[
     return [chosen[i % len(chosen)] for i in range(len(chosen) + missing)]
 
 
-def _find_frame(
-    frame: tuple[int, int, int], sessions: Sessions, path: Path, structure: _Structure
-) -> tuple[SessionKey, int]:
-    session, thing, number = frame
-    if session not in structure.test:
-        raise FileError(
-            f"{path} tests on s{session}, a training session; test sessions are "
-            f"{', '.join(map(str, structure.test))}"
-        )
-    found = sessions.get((session, thing))
-    numbers = np.empty(0) if found is None or found.numbers is None else found.numbers
-    position = int(np.searchsorted(numbers, number))
-    if position == len(numbers) or numbers[position] != number:
-        raise FileError(
-            f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: "
-            "complete the data set"
-        )
-    return (session, thing), position
+def _listed_frames(
+    path: Path, sessions: Sessions, structure: _Structure
+) -> list[tuple[SessionKey, Path]]:
+    """The test frames that a file list names."""
+    pictures = {
+        (*key, number): picture
+        for key, one in sessions.items()
+        for number, picture in zip(frame_numbers(one), one.pictures, strict=True)
+    }
+    found = []
+    for session, thing, number in read_list(path):
+        if session not in structure.test:
+            raise FileError(
+                f"{path} tests on s{session}, a training session; test sessions are "
+                f"{', '.join(map(str, structure.test))}"
+            )
+        if (session, thing, number) not in pictures:
+            raise FileError(
+                f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: "
+                "complete the data set"
+            )
+        found.append(((session, thing), pictures[session, thing, number]))
+    return found
 
 
 def _name(sessions: Sessions) -> str:
@@ -255,4 +247,4 @@ def _name(sessions: Sessions) -> str:
 
 
 def _count(sessions: Sessions) -> int:
-    return sum(len(frames.rows) for frames in sessions.values())
+    return sum(one.count for one in sessions.values())

@@ -14,50 +14,44 @@ import json
 import os
 import re
 import shutil
+import struct
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from primavista.errors import FileError, InputError, file_errors
+from primavista.errors import FileError, file_errors
 from primavista.storage import disk
 from primavista.storage.disk import write_atomically
-from primavista.streams.core50.unzip import DownloadProgress, unzip
-from primavista.streams.pickles import read_pickle
 
 _IMAGES = "http://bias.csr.unibo.it/maltoni/download/core50/"
 _LISTS = "https://vlomonaco.github.io/core50/data/"
 FILES = {
-    "core50_128x128.zip": _IMAGES + "core50_128x128.zip",
-    "core50_imgs.npz": _IMAGES + "core50_imgs.npz",
     "batches_filelists.zip": _LISTS + "batches_filelists.zip",
     "batches_filelists_NICv2.zip": _LISTS + "batches_filelists_NICv2.zip",
-    "paths.pkl": _LISTS + "paths.pkl",
-    "LUP.pkl": _LISTS + "LUP.pkl",
-    "labels.pkl": _LISTS + "labels.pkl",
+    "core50_128x128.zip": _IMAGES + "core50_128x128.zip",
 }
-DEFAULT = (
-    "batches_filelists.zip",
-    "batches_filelists_NICv2.zip",
-    "paths.pkl",
-    "core50_128x128.zip",
-)
 RECORD = "core50.sha256.json"
 ATTEMPTS = 6  # without a byte of progress
 TIMEOUT = 60.0
+MAX_UNPACKED = 32 * 2**30  # bytes
 _CHUNK = 1 << 20
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error)
 _NET = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError)
+
+# Called with a text, what is done, and the total if it is known.
+DownloadProgress = Callable[[str, int, int | None], None]
 
 
 def download(
     folder: str | Path,
     progress: DownloadProgress | None = None,
     *,
-    files: Sequence[str] = DEFAULT,
     urls: Mapping[str, str] = FILES,
     sha256: Mapping[str, str] | None = None,
     insecure: bool = False,
@@ -71,31 +65,25 @@ def download(
         folder: The folder of the files; it is made if it does not exist.
         progress: Called with (name, done, total), in bytes; total is None if the server does not
             report it. While an archive is unpacked, entries are counted instead.
-        files: The files to download. The default is the images and the official lists;
-            "core50_imgs.npz" has the same images as one array.
-        urls: The address of each file.
+        urls: The address of each archive; by default those of the images and the official lists.
         sha256: The hashes that files must have, by name, e.g. from the record of another machine.
         insecure: True to download files without a known hash over plain http.
         pause: Seconds to wait after a lost connection, doubled each time.
 
     Raises:
-        InputError: If there is no such file.
         FileError: If a file cannot be downloaded, does not belong to CORe50, has another hash, has
             changed since the first download, or has no known hash and comes over plain http.
     """
-    unknown = [name for name in files if name not in urls]
-    if unknown:
-        raise InputError(f"no such files of CORe50: {unknown}; there are {list(urls)}")
     target = Path(folder).expanduser()
     with file_errors("make the folder", target):
         target.mkdir(parents=True, exist_ok=True)
     hashes = sha256 or {}
     if not insecure:
-        for name in files:
+        for name, url in urls.items():
             if name not in hashes and not (target / name).exists():
-                _check_secure(name, urls[name], _record(target))
-    for name in files:
-        _obtain(target, name, urls[name], hashes.get(name), progress, pause)
+                _check_secure(name, url, _record(target))
+    for name, url in urls.items():
+        _obtain(target, name, url, hashes.get(name), progress, pause)
 
 
 def _check_secure(name: str, url: str, record: Mapping[str, Any]) -> None:
@@ -167,8 +155,8 @@ def _obtain(
         _write_record(folder, record)
     elif digest != entry["sha256"]:
         raise FileError(_changed(path, name, folder))
-    if name.endswith(".zip") and not entry.get("unpacked"):
-        unzip(path, folder, progress)
+    if not entry.get("unpacked"):
+        unpack_archive(path, folder, progress)
         disk.sync_all()  # the pictures must be on the disk before the record
         entry["unpacked"] = True
         _write_record(folder, record)
@@ -312,19 +300,47 @@ def _check_disk_space(part: Path, total: int | None, start: int) -> None:
 
 def _check_structure(path: Path, name: str) -> None:
     """Reject a complete file of another kind, such as the error page of a server."""
-    try:
-        if name.endswith(".pkl"):
-            read_pickle(path)
-        else:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-                if name.endswith(".npz") and "x.npy" not in names:
-                    raise FileError(f"{path} holds no array 'x'")
-    except (FileError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+    if not zipfile.is_zipfile(path):
         raise FileError(
-            f"{path} is not the {name} of CORe50 ({error}). "
+            f"{path} is not the {name} of CORe50. "
             "Try again later, and delete the file if the error persists"
+        )
+
+
+def unpack_archive(archive: Path, folder: Path, progress: DownloadProgress | None) -> None:
+    """Unpack an archive into a folder; nothing is written if a name leads out of it.
+
+    `zipfile` creates no links, and no entry gets longer than it says.
+    """
+    try:
+        with file_errors("write in", folder), zipfile.ZipFile(archive) as source:
+            entries = source.infolist()
+            _check_entries(archive, folder, entries)
+            for count, entry in enumerate(entries, 1):
+                source.extract(entry, folder)
+                if progress is not None and (count % 500 == 0 or count == len(entries)):
+                    progress(f"unpacking {archive.name}", count, len(entries))
+    except _DAMAGE as error:
+        raise FileError(
+            f"{archive} is damaged ({error}): delete it and download it again"
         ) from error
+
+
+def _check_entries(archive: Path, folder: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    for entry in entries:
+        name = entry.orig_filename
+        if name.startswith("/") or ".." in name.split("/") or re.search(r"[\x00-\x1f:\\]", name):
+            raise FileError(
+                f"refused to unpack {archive}: the name {name[:80]!r} leads out of the folder. "
+                "Delete it; it is not CORe50's"
+            )
+    total = sum(entry.file_size for entry in entries)
+    limit = min(MAX_UNPACKED, shutil.disk_usage(folder).free)
+    if total > limit:
+        raise FileError(
+            f"refused to unpack {archive}: it would unpack to {total:,} bytes; CORe50 has fewer "
+            f"than {MAX_UNPACKED:,}, and {limit:,} are possible here"
+        )
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The official orders, read from file lists, from LUP.pkl with paths.pkl, or from our JSON file.
+"""The official orders, read from file lists, or from our JSON file.
 
 Every reader returns batches of (session, object).
 """
@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from primavista.errors import FileError
 from primavista.streams.core50.layout import core50_folder, parse_name
-from primavista.streams.dataset import DataSet, Session, SessionKey, SessionRows
-from primavista.streams.pickles import read_pickle
+from primavista.streams.dataset import DataSet, Session, SessionKey
+from primavista.streams.official.picture_files import read_text
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10
@@ -32,7 +28,8 @@ PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelist
 JSON_ORDERS = "nicv2_official_orders.json"
 _LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
 Order = list[list[SessionKey]]
-Sessions = Mapping[SessionKey, SessionRows]
+# The numbers of the frames of each session, or their number if that is all that is known.
+Sessions = Mapping[SessionKey, Sequence[int] | int]
 
 
 def official_batches(
@@ -56,9 +53,9 @@ def official_batches(
     """
     pairs = zip(dataset.train, dataset.objects, strict=True)
     by_key = {(session.number, thing): session for session, thing in pairs}
-    rows = _known_rows(dataset, by_key, given=orders is not None)
+    known = _known_frames(dataset, by_key, given=orders is not None)
     for folder in _order_folders(dataset, orders):
-        found = official_order(folder, protocol, run, rows)
+        found = official_order(folder, protocol, run, known)
         if found is not None:
             order, source = found
             return [[by_key[key] for key in batch if key in by_key] for batch in order], source
@@ -74,7 +71,9 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
     return list(dict.fromkeys([home, home.parent]))
 
 
-def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool) -> Sessions:
+def _known_frames(
+    dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool
+) -> Sessions:
     """Return the facts about each session that are compared with the lists.
 
     A packed copy may lack frames that could not be decoded, so it is not compared with the lists
@@ -83,10 +82,7 @@ def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given
     if dataset.origin is not None and dataset.origin.sessions is not None:
         return dataset.origin.sessions
     unchecked = dataset.origin is not None and not given
-    return {
-        key: SessionRows(None, np.arange(0 if unchecked else len(session)))
-        for key, session in by_key.items()
-    }
+    return {key: 0 if unchecked else len(session) for key, session in by_key.items()}
 
 
 def official_order(
@@ -116,13 +112,6 @@ def official_order(
             return _check_order(
                 _from_lists(lists / f"run{run}", sessions), protocol, lists / f"run{run}", sessions
             )
-    table, names = folder / "LUP.pkl", folder / "paths.pkl"
-    if table.is_file() and names.is_file():
-        batches = read_pickle(table, protocol.replace("-", "_"), run)
-        if batches is not None:
-            return _check_order(
-                _from_table(batches, names, table, sessions), protocol, table, sessions
-            )
     orders = folder / JSON_ORDERS
     if orders.is_file() and protocol.startswith("nicv2-"):
         return _check_order(_from_json(orders, protocol, run), protocol, orders, sessions)
@@ -147,7 +136,7 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
     """
     labels: dict[int, str] = {}
     frames = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         name, _, label = line.strip().rpartition(" ")
@@ -164,15 +153,6 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
     if not frames:
         raise FileError(f"{path} names no frame: download the file lists again")
     return frames
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise FileError(f"cannot read the file list {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not a text: download the file lists again") from error
 
 
 def _from_lists(folder: Path, sessions: Sessions) -> Order:
@@ -200,25 +180,26 @@ def _whole(
     for session, thing, number in frames:
         numbers.setdefault((session, thing), []).append(number)
     for key, listed in numbers.items():
-        _complete(key, np.sort(np.array(listed)), sessions, where)
+        _complete(key, listed, sessions, where)
     return list(numbers)
 
 
-def _complete(key: SessionKey, listed: NDArray[Any], sessions: Sessions, where: Path) -> None:
+def _complete(key: SessionKey, listed: Sequence[int], sessions: Sessions, where: Path) -> None:
     """Check that a list names all frames of a session."""
     name = f"s{key[0]}/o{key[1]}"
     if key not in sessions:
         raise _not_on_disk(where, key)
-    count, numbers = len(sessions[key].rows), sessions[key].numbers
-    if numbers is None and not count:
-        return  # a packed copy of the frames next to these lists
-    if len(listed) == count and (numbers is None or np.array_equal(listed, numbers)):
-        return
-    odd = [] if numbers is None else sorted(set(listed.tolist()) ^ set(numbers.tolist()))[:3]
-    raise FileError(
-        f"{where} lists {len(listed)} frames of {name} and the data set has {count} (differing: "
-        f"{', '.join(map(str, odd)) or 'how many'}): complete the data set, or remove these lists"
-    )
+    known = sessions[key]
+    if isinstance(known, int):
+        count, odd = known or len(listed), set[int]()  # 0: a packed copy, not compared
+    else:
+        count, odd = len(known), set(listed) ^ set(known)
+    if len(listed) != count or odd:
+        raise FileError(
+            f"{where} lists {len(listed)} frames of {name} and the data set has {count} "
+            f"(differing: {', '.join(map(str, sorted(odd)[:3])) or 'how many'}): complete the data "
+            "set, or remove these lists"
+        )
 
 
 def _not_on_disk(where: Path, key: SessionKey) -> FileError:
@@ -227,24 +208,9 @@ def _not_on_disk(where: Path, key: SessionKey) -> FileError:
     )
 
 
-def _from_table(batches: Any, names_file: Path, table: Path, sessions: Sessions) -> Order:
-    names = read_pickle(names_file)
-    try:
-        return [
-            _whole((parse_name(names[int(i)]) for i in batch), sessions, table)
-            for batch in batches[:-1]  # the last entry is the test set
-        ]
-    except FileError:
-        raise
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise FileError(
-            f"{table} does not fit {names_file} ({error}): download both again"
-        ) from error
-
-
 def _from_json(path: Path, protocol: str, run: int) -> Order:
     try:
-        order = json.loads(_text(path))["orders"][protocol.removeprefix("nicv2-")][run]
+        order = json.loads(read_text(path))["orders"][protocol.removeprefix("nicv2-")][run]
         return [[(int(session), int(thing)) for session, thing in batch] for batch in order]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise FileError(f"{path} holds no order of {protocol}, run {run} ({error})") from error

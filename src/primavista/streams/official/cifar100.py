@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.media.images import ImageArray
-from primavista.streams.core50.image_array import MappedFrames
+from primavista.media.frames import LazyFrames
+from primavista.media.images import ImageArray, centre_square
 from primavista.streams.dataset import DataSet, Labels, Session, consecutive_sessions
 
 ARCHIVE = "cifar-100-binary.tar.gz"
@@ -37,8 +37,7 @@ def is_cifar100(path: str | Path) -> bool:
     Args:
         path: A file or folder; it need not exist.
     """
-    place = Path(path).expanduser()
-    return _is_archive(place) or _folder(place) is not None
+    return _found(Path(path).expanduser()) is not None
 
 
 def cifar100(
@@ -69,7 +68,7 @@ def cifar100(
     if labels not in ("object", "category"):
         raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
     place = Path(path).expanduser()
-    read = _read_archive(place) if _is_archive(place) else _read_folder(place)
+    read = _read_files(place)
     names, groups = (_names(read[name], name, place) for name in (FINE, COARSE))
     parts = [_part(read[name], name, place, len(names), len(groups)) for name in FILES[:2]]
     category = _categories(parts, len(names), place)
@@ -86,7 +85,7 @@ def cifar100(
     by_object = labels == "object"
     return DataSet(
         name="cifar100",
-        frames=MappedFrames(pixels, size),
+        frames=LazyFrames(lambda i: centre_square(pixels[i], size or SIDE), len(pixels)),
         train=train,
         test=test,
         classes=tuple(names if by_object else groups),
@@ -104,27 +103,24 @@ class _Part:
     coarse: NDArray[np.int64]
 
 
-def _is_archive(place: Path) -> bool:
-    return place.is_file() and place.name == ARCHIVE
-
-
-def _folder(place: Path) -> Path | None:
-    """The folder with the files, or the archive in a folder; None if there is neither."""
+def _found(place: Path) -> Path | None:
+    """The archive, or the folder with the files; None if there is neither."""
     for folder in (place, place / FOLDER):
         if all((folder / name).is_file() for name in FILES):
             return folder
-    return place / ARCHIVE if _is_archive(place / ARCHIVE) else None
+    archives = (place, place / ARCHIVE)
+    return next((one for one in archives if one.is_file() and one.name == ARCHIVE), None)
 
 
-def _read_folder(place: Path) -> dict[str, bytes]:
-    found = _folder(place)
+def _read_files(place: Path) -> dict[str, bytes]:
+    found = _found(place)
     if found is None:
         raise FileError(
             f"{place} does not hold CIFAR-100: it should hold {ARCHIVE}, or the files "
             f"{', '.join(FILES)} that it unpacks to. Get it from "
             "https://www.cs.toronto.edu/~kriz/cifar.html (CIFAR-100 binary version)"
         )
-    if _is_archive(found):
+    if found.is_file():
         return _read_archive(found)
     return {name: _read_file(found / name) for name in FILES}
 
@@ -138,7 +134,7 @@ def _read_file(path: Path) -> bytes:
 
 def _read_archive(archive: Path) -> dict[str, bytes]:
     """Read the files out of the archive without unpacking it to disk."""
-    found: dict[str, bytes] = {}
+    read: dict[str, bytes] = {}
     try:
         with file_errors("read", archive), tarfile.open(archive, "r|gz") as source:
             for count, member in enumerate(source):
@@ -148,26 +144,15 @@ def _read_archive(archive: Path) -> dict[str, bytes]:
                         f"has {member.size:,} bytes; CIFAR-100 has fewer and smaller ones. {WHERE}"
                     )
                 name = member.name.removeprefix("./").removeprefix(f"{FOLDER}/")
-                if name in FILES:
-                    found[name] = _read_member(source, member, archive)
+                file = source.extractfile(member) if member.isreg() else None
+                if file is not None and name in FILES:
+                    read[name] = file.read()
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise FileError(f"{archive} is damaged ({error}). {WHERE}") from error
-    missing = [name for name in FILES if name not in found]
+    missing = [name for name in FILES if name not in read]
     if missing:
-        raise FileError(f"{archive} holds no {FOLDER}/{missing[0]}. {WHERE}")
-    return found
-
-
-def _read_member(source: tarfile.TarFile, member: tarfile.TarInfo, archive: Path) -> bytes:
-    if not member.isreg():
-        raise FileError(
-            f"refused to read {member.name} in {archive}: it is a link or a device. {WHERE}"
-        )
-    file = source.extractfile(member)
-    data = file.read() if file else b""
-    if len(data) < member.size:
-        raise FileError(f"{archive} was cut off in {member.name}. {WHERE}")
-    return data
+        raise FileError(f"{archive} holds no file {FOLDER}/{missing[0]}. {WHERE}")
+    return read
 
 
 def _names(text: bytes, name: str, place: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.video import IMAGES, BadFiles, media_in
 from primavista.progress import Progress
-from primavista.streams.dataset import DataSet, consecutive_sessions
-from primavista.streams.session_files import FolderFrames, SessionFiles, readable_pictures
+from primavista.streams.dataset import DataSet
+from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 MAX_TEXT = 64 * 2**20  # bytes of one list or JSON file
 MAX_PICTURES = 4_000_000
@@ -63,36 +63,17 @@ def picture_data(
     side, bad = size or DEFAULT_SIZE, BadFiles(skip_bad)
     if sum(len(one.pictures) for one in listed.sessions) > MAX_PICTURES:
         raise FileError(f"{listed.name} has more than {MAX_PICTURES:,} pictures: give a part of it")
-    kept = _readable(listed.sessions, side, bad, progress) if skip_bad else list(listed.sessions)
+    kept = readable_sessions(listed.sessions, side, bad, progress)
     if not any(not one.is_test for one in kept):
         raise FileError(f"{listed.name} has no training pictures: {bad.note or 'complete it'}")
-    train, test = consecutive_sessions(
-        (one.label, one.number, one.count, one.is_test) for one in kept
-    )
     return DataSet(
+        **file_facts(kept, side),
         name=listed.name,
-        frames=FolderFrames(kept, side),
-        train=train,
-        test=test,
         classes=tuple(listed.classes),
         categories=tuple(listed.categories),
         note="; ".join(filter(None, [listed.note, bad.note])),
         skipped=bad.skipped,
     )
-
-
-def _readable(
-    sessions: Sequence[SessionFiles], size: int, bad: BadFiles, progress: Progress | None
-) -> list[SessionFiles]:
-    """The sessions without the pictures that cannot be decoded; empty ones are left out."""
-    kept = []
-    for done, one in enumerate(sessions, 1):
-        good = readable_pictures(one.pictures, size, bad)
-        if good:
-            kept.append(replace(one, pictures=good))
-        if progress:
-            progress(done, len(sessions))
-    return kept
 
 
 def inside(root: Path, name: object, where: Path) -> Path:
