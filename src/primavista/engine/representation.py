@@ -52,7 +52,7 @@ class Representation:
     weights, so `weights_changed` must be called when they change.
 
     Args:
-        backbone: the network. It is not copied.
+        backbone: The network. It is not copied.
         freezes: True if its weights are fixed now or later. Otherwise only torch computes the
             features, because the graph would have to be made again after each batch.
     """
@@ -123,10 +123,10 @@ class Representation:
         """Compute the features of frames, N x D.
 
         Args:
-            frames: the frames, already checked.
+            frames: The frames, already checked.
             frozen: True if the weights are fixed from now on, so that the chosen engine may
                 compute the features.
-            progress: called with the number of frames done so far.
+            progress: Called with the number of frames done so far.
         """
         parts = []
         done = 0
@@ -162,7 +162,7 @@ class Representation:
         """Copy the frames of a batch to the GPU once, if there is a GPU and they fit.
 
         Args:
-            frames: the frames, already checked; or features, which are not copied.
+            frames: The frames, already checked; or features, which are not copied.
 
         Returns:
             The copy, or `frames` itself.
@@ -262,10 +262,10 @@ def check_finite(z: Tensor) -> None:
     """Refuse features that are NaN or infinite, and name the first frame that has such features.
 
     Args:
-        z: features, N x D.
+        z: Features, N x D.
 
     Raises:
-        InputError: if one of them is not a number.
+        InputError: If one of them is not a number.
     """
     if math.isfinite(float(z.sum())):  # quicker than to look at each; the sum may overflow
         return

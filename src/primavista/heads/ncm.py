@@ -13,7 +13,7 @@ class NCMHead(AnalyticHead):
     `forget`.
 
     Args:
-        statistics: the sums; no Gram matrix is needed.
+        statistics: The sums; no Gram matrix is needed.
     """
 
     def solve(self, classes: int) -> tuple[Array, Array]:

@@ -93,7 +93,7 @@ def linear_algebra_error(array: Array) -> type[Exception]:
     """Return the exception that the library of an array raises for a matrix it cannot factorise.
 
     Args:
-        array: a numpy array or a torch tensor.
+        array: A numpy array or a torch tensor.
 
     Returns:
         The class of the exception.

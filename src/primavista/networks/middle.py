@@ -57,7 +57,7 @@ class MiddleBackbone(Backbone):
     features are read.
 
     Args:
-        backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
+        backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
 
     >>> from primavista.networks.base import build
     >>> MiddleBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
@@ -126,8 +126,8 @@ def middle_weights(side: int, share: float) -> Tensor:
     """Return the weights of the mean over the centre of a side; border pixels count in part.
 
     Args:
-        side: the number of pixels.
-        share: the fraction of the side that counts.
+        side: The number of pixels.
+        share: The fraction of the side that counts.
 
     Returns:
         `side` numbers that sum to 1.

@@ -26,13 +26,13 @@ def check_strategy(factory: Factory) -> list[str]:
     """Run every check of the conformance suite on a strategy. It takes seconds.
 
     Args:
-        factory: makes a new strategy from a backbone.
+        factory: Makes a new strategy from a backbone.
 
     Returns:
         The names of the checks, which have all passed.
 
     Raises:
-        AssertionError: if a check fails; the message says which requirement is violated.
+        AssertionError: If a check fails; the message says which requirement is violated.
 
     >>> from primavista.strategies.creation import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
@@ -47,7 +47,7 @@ def tiny_backbone(seed: int = 1) -> Backbone:
     """Return a depthwise separable network with 16 features, for checks that take milliseconds.
 
     Args:
-        seed: the seed of its weights.
+        seed: The seed of its weights.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -69,8 +69,8 @@ def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return one frame per label: noise and a square; the label sets its colour and position.
 
     Args:
-        labels: the labels of the frames.
-        seed: the seed of the noise.
+        labels: The labels of the frames.
+        seed: The seed of the noise.
     """
     noise = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 80, (len(labels), SIDE, SIDE, 3), generator=noise, dtype=torch.uint8)
@@ -609,7 +609,7 @@ def hidden_size(strategy: nn.Module) -> int:
     """Count the elements of tensors and containers in plain attributes, outside the state.
 
     Args:
-        strategy: any module.
+        strategy: Any module.
     """
     seen: set[int] = set()
 

@@ -43,7 +43,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Learn one batch: the head learns its features.
 
         Args:
-            B: the batch, checked.
+            B: The batch, checked.
 
         Returns:
             The report; it has losses if the representation was tuned first.
@@ -64,7 +64,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Score features with the head.
 
         Args:
-            z: the features of the backbone, N x D.
+            z: The features of the backbone, N x D.
 
         Returns:
             N x len(classes).
@@ -86,7 +86,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Transform the features of the backbone into those that the head learns from.
 
         Args:
-            z: the features of the backbone, N x D.
+            z: The features of the backbone, N x D.
 
         Returns:
             The features of the head.

@@ -26,11 +26,11 @@ class MergeableStrategy(EmbeddingStrategy):
         """Become the strategy that would have learned the batches of both strategies.
 
         Args:
-            other: a strategy of the same class, with equal options, seed and backbone.
-            labels: the label in this strategy for each label of `other`, if they differ.
+            other: A strategy of the same class, with equal options, seed and backbone.
+            labels: The label in this strategy for each label of `other`, if they differ.
 
         Raises:
-            InputError: if the two cannot be merged. Nothing has changed then.
+            InputError: If the two cannot be merged. Nothing has changed then.
         """
         theirs = other.classes.tolist()
         ours = [label if labels is None else labels[label] for label in theirs]
@@ -53,9 +53,9 @@ def merge(one: Strategy, other: Strategy, labels: Mapping[int, int] | None = Non
     """Merge two strategies, or raise an error with the reason; see `MergeableStrategy.merge`.
 
     Args:
-        one: the strategy that takes over what the other learned.
-        other: the other strategy.
-        labels: the label in `one` for each label of `other`, if they differ.
+        one: The strategy that takes over what the other learned.
+        other: The other strategy.
+        labels: The label in `one` for each label of `other`, if they differ.
     """
     if not isinstance(one, MergeableStrategy):
         check_mergeable(one, other)
@@ -67,11 +67,11 @@ def check_mergeable(one: Strategy, other: Strategy) -> None:
     """Reject strategies that cannot be merged.
 
     Args:
-        one: the strategy that would take over what the other learned.
-        other: the other strategy.
+        one: The strategy that would take over what the other learned.
+        other: The other strategy.
 
     Raises:
-        InputError: if they cannot be merged; the message names the difference.
+        InputError: If they cannot be merged; the message names the difference.
     """
     for strategy in (one, other):
         if not isinstance(strategy, MergeableStrategy):

@@ -43,8 +43,8 @@ class Judgement:
 
     Args:
         scores: N x K; softmax(scores / temperature) gives probabilities.
-        temperature: the calibration of the scores.
-        familiarity: one value per frame; None if the strategy does not recognise strangers.
+        temperature: The calibration of the scores.
+        familiarity: One value per frame; None if the strategy does not recognise strangers.
     """
 
     scores: Tensor
@@ -56,7 +56,7 @@ def tells_strangers(strategy: Strategy) -> bool:
     """Return True if a strategy has a familiarity.
 
     Args:
-        strategy: any strategy.
+        strategy: Any strategy.
     """
     return isinstance(strategy, OpenSet) and strategy.open_set
 
@@ -65,8 +65,8 @@ def judge(strategy: Strategy, images: Frames) -> Judgement:
     """Compute the scores and the familiarity of frames in one pass.
 
     Args:
-        strategy: any strategy; without `OpenSet` there is no familiarity.
-        images: frames, uint8, N x H x W x 3.
+        strategy: Any strategy; without `OpenSet` there is no familiarity.
+        images: Frames, uint8, N x H x W x 3.
     """
     frames, representation = check_frames(images), strategy.representation
     return _judged(
@@ -82,8 +82,8 @@ def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
     """Compute scores and familiarity like `judge`, from features computed earlier.
 
     Args:
-        strategy: any strategy.
-        z: features that its representation has computed, N x D.
+        strategy: Any strategy.
+        z: Features that its representation has computed, N x D.
     """
     return _judged(strategy, [z])
 
@@ -96,8 +96,8 @@ def judge_windows(strategy: Strategy, z: Tensor) -> Judgement:
     the best.
 
     Args:
-        strategy: any strategy.
-        z: features of windows, N x D, in float32.
+        strategy: Any strategy.
+        z: Features of windows, N x D, in float32.
     """
     head = getattr(strategy, "head", None)
     if not isinstance(head, AnalyticHead) or not isinstance(strategy, OpenSet):
