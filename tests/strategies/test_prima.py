@@ -102,7 +102,8 @@ def test_a_merge_equals_having_learned_both(first, second, shift):
     joint.learn_embedded(
         torch.cat([za, zb]), torch.cat([a, b + shift]), torch.cat([sa, sb + len(first[0])])
     )
-    ours.merge(theirs, {100 + k: shift + k for k in range(6)})
+    columns = ours.columns_of([label - 100 + shift for label in theirs.classes.tolist()])
+    ours.head.merge(theirs.head, torch.tensor(columns))
     test = features(joint, list(range(6)), [0] * 6, 5)
     assert off(by_label(ours, test), by_label(joint, test)) < 1e-5
     assert torch.allclose(familiar(ours, test), familiar(joint, test), atol=1e-5)
@@ -246,7 +247,10 @@ def test_a_file_has_five_bytes_per_number_of_the_gram_matrix_and_loses_nothing(t
         saved = Learner.load(tmp_path / "a.pv", device="cpu", engine="torch")
     arrays, _ = saved.content()
     assert arrays["moments.gram"].dtype == np.uint8
-    assert arrays["moments.gram"].shape == (len(kept.strategy.head.groups["moments"].arrays["gram"]), 5)
+    assert arrays["moments.gram"].shape == (
+        len(kept.strategy.head.groups["moments"].arrays["gram"]),
+        5,
+    )
     test = shots[:, 0]
     for change in (lambda learner: None, lambda learner: learner.forget("object 1")):
         change(saved)

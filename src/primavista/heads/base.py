@@ -123,18 +123,6 @@ class Head(ABC):
         for name, group in self.groups.items():
             group.check(f"{name}.", known, taught)
 
-    def named_arrays(self) -> dict[str, Array]:
-        """Return the state in the form in which files store it; the arrays must be numpy arrays.
-
-        Returns:
-            Every array, in the form of files, by its name in files.
-        """
-        return {
-            f"{name}.{own}": array
-            for name, group in self.groups.items()
-            for own, array in group.to_file(dict(group.arrays)).items()
-        }
-
 
 class Familiarity(ABC):
     """Measures how familiar a frame is, on a scale on which one threshold serves all data."""

@@ -102,8 +102,7 @@ class Strategy(AnySize, ABC):
     buffers only, so `state_dict()` is complete. Patterns of earlier batches are kept in a `Memory`,
     which bounds, counts and forgets them. Random numbers come from generators seeded by
     (seed, batch, epoch), so there is no random state. A strategy with a frozen representation
-    extends `EmbeddingStrategy`, a strategy that can be merged extends `MergeableStrategy`, and a
-    strategy that recognises strangers satisfies `OpenSet`.
+    extends `EmbeddingStrategy`; one that recognises strangers satisfies `OpenSet`.
 
     Args:
         backbone: The network. The strategy works on a copy of it.
@@ -309,14 +308,6 @@ class Strategy(AnySize, ABC):
         made = copy.deepcopy(self, {id(part): part for part in shared})
         made.on_step = self.on_step
         return made
-
-    def prepare_like(self, other: Self) -> None:
-        """Take over the preparations that an equal strategy made before its first batch.
-
-        Args:
-            other: A strategy of the same class, options and backbone. Nothing that it has learned
-                is taken over.
-        """
 
     def _finished(self, report: LearnReport) -> LearnReport:
         self.end_batch()

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from primavista.engine.frames import check_frames, split_indices
 from primavista.heads.base import Familiarity
-from primavista.heads.statistics import AnalyticHead
 from primavista.media.frames import Frames
 from primavista.strategies.base import Strategy
 
@@ -86,29 +85,6 @@ def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
         z: Features that its representation has computed, N x D.
     """
     return _judged(strategy, [z])
-
-
-@torch.no_grad()
-def judge_windows(strategy: Strategy, z: Tensor) -> Judgement:
-    """Compute scores and familiarity like `judge_features`, but in float32 if the head is linear.
-
-    A frame has hundreds of windows, and the precision of float64 does not change which of them is
-    the best.
-
-    Args:
-        strategy: Any strategy.
-        z: Features of windows, N x D, in float32.
-    """
-    head = getattr(strategy, "head", None)
-    if not isinstance(head, AnalyticHead) or not isinstance(strategy, OpenSet):
-        return judge_features(strategy, z)
-    x, familiar = strategy.phi(z).float(), strategy.familiar()
-    if familiar is None:
-        return judge_features(strategy, z)
-    w, b = head.solution(len(strategy.classes))
-    scores = (w.float() @ x.T).T + b.float()  # ten times as fast as x w^T for few classes
-    familiarity = familiar.single()(x, scores.argmax(1))
-    return Judgement(scores, familiar.temperature, familiarity)
 
 
 @torch.no_grad()
