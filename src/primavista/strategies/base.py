@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Self, TypeGuard, final
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import check_finite
 from primavista.backbones.spec import check_seed
 from primavista.engine.cuda_graph import ReusedOnGPU
 from primavista.engine.frames import are_features, check_frames, check_labels, split_indices
-from primavista.engine.representation import Representation, check_finite
+from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.heads.caches import Derived, NotCopied
 from primavista.media.frames import Frames
