@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.arrays import to_numpy
+from primavista.array_library import to_numpy
 from primavista.errors import InputError
 from primavista.heads.base import (
     restored_beside,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64
+from primavista.array_library import Array, array_namespace, float32, float64
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.heads.statistics import AnalyticHead
 
 

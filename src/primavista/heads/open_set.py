@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.heads.base import Familiarity
 from primavista.heads.solving import FLOOR
 

@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from primavista.arrays import Array, array_namespace, float64, identity, to_library_of, zeros_like
+from primavista.array_library import (
+    Array,
+    array_namespace,
+    float64,
+    identity,
+    to_library_of,
+    zeros_like,
+)
 from primavista.heads.solving import solve_rows
 from primavista.heads.strangers import Integers
 

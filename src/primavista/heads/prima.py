@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from primavista.arrays import (
+from primavista.array_library import (
     Array,
     array_namespace,
     float32,

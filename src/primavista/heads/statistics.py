@@ -19,7 +19,14 @@ from typing import Self
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float64, is_torch_array, to_device, zeros_like
+from primavista.array_library import (
+    Array,
+    array_namespace,
+    float64,
+    is_torch_array,
+    to_device,
+    zeros_like,
+)
 from primavista.errors import InputError
 from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
 from primavista.heads.open_set import mahalanobis_familiarity

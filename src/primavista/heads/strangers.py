@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace
+from primavista.array_library import Array, array_namespace
 from primavista.heads.base import Familiarity
 
 GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for

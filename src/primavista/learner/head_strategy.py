@@ -9,7 +9,7 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64, to_numpy
+from primavista.array_library import Array, array_namespace, float32, float64, to_numpy
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import generic_frames
