@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.arrays import to_numpy
+from primavista.array_library import to_numpy
 from primavista.errors import InputError
 from primavista.heads.base import (
     restored_beside,
@@ -43,7 +43,11 @@ def learn(made: LessonHead, kind: str, column_: int, frames: int = 6, seed: int 
 
 
 def as_saved(made: LessonHead) -> dict[str, np.ndarray]:
-    return {name: to_numpy(a) for name, a in made.named_arrays().items()}
+    return {
+        f"{name}.{own}": array
+        for name, group in made.groups.items()
+        for own, array in group.to_file({k: to_numpy(a) for k, a in group.arrays.items()}).items()
+    }
 
 
 def difference(before: LessonHead, now: LessonHead) -> dict[str, np.ndarray]:

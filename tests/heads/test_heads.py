@@ -99,7 +99,8 @@ def test_numpy_and_torch_agree_through_lessons_and_forgetting(name):
     twins.assert_equal(3)
     twins.numpy.check(3, [0, 1, 2])
     twins.torch.check(3, [0, 1, 2])
-    assert list(twins.numpy.named_arrays()) == list(twins.torch.named_arrays())
+    for one, other in zip(twins.numpy.groups.values(), twins.torch.groups.values(), strict=True):
+        assert list(one.arrays) == list(other.arrays)
 
 
 @pytest.mark.parametrize("name", ANALYTIC)
@@ -116,7 +117,7 @@ def test_a_merge_of_two_heads_is_one_that_learned_both(name):
     assert np.allclose(one.scores(z, 3), joint.scores(z, 3), rtol=1e-8)
     one.clear()
     assert one.scores(z, 0).shape == (12, 0)
-    assert all(not array.any() for array in one.named_arrays().values())
+    assert not any(array.any() for group in one.groups.values() for array in group.arrays.values())
 
 
 @pytest.mark.parametrize("name", ["dslda", "lda", "ridge", "prima"])

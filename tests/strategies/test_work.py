@@ -214,10 +214,10 @@ def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
     strategy = create("cwr*", tiny_backbone(), first_batch=False)
     strategy.learn(frames(), torch.zeros(len(frames()), dtype=torch.int64))
     seen: list[Frames] = []
-    monkeypatch.setattr(
-        strategy.representation,
-        "_captured",
-        {"float32": lambda images: seen.append(images) or torch.zeros(1, strategy.backbone.dim)},
+    monkeypatch.setitem(
+        strategy.representation._captured,
+        "float32",
+        lambda images: seen.append(images) or torch.zeros(1, strategy.backbone.dim),
     )
     one = frames()[:1]
     strategy.scores(one)

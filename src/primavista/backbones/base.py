@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, to_device
+from primavista.array_library import Array, array_namespace, to_device
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.spec import Spec
 from primavista.errors import InputError

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import PLACES, PRIORS, Floats, Place, WindowReader
 from primavista.backbones.reference import shipped_reference

@@ -63,10 +63,7 @@ class WindowReader:
         parts = []
         for place in self.places:
             x = maps[place.map]
-            rows, columns = (
-                interval_weights(np.array([side / 2]), place.share * side / 2, side, side)[0]
-                for side in x.shape[2:]
-            )
+            rows, columns = (middle_weights(side, place.share) for side in x.shape[2:])
             middle = np.outer(rows, columns).ravel()
             parts.append(x.reshape(*x.shape[:2], -1) @ middle)
         z: Floats = np.concatenate(parts, axis=1)
@@ -152,6 +149,25 @@ def interval_weights(centres: Floats, reach: float, cells: int, length: float) -
     at = np.arange(cells)
     inside = (np.minimum(at + 1, high) - np.maximum(at, low)).clip(0)
     weights: Floats = (inside / inside.sum(1, keepdims=True)).astype(np.float32)
+    return weights
+
+
+def middle_weights(side: int, share: float) -> Floats:
+    """Return the weights of the mean over the centre of a side; border pixels count in part.
+
+    Args:
+        side: The number of pixels.
+        share: The fraction of the side that counts.
+
+    Returns:
+        `side` numbers of sum 1 in float32.
+
+    >>> middle_weights(4, 1 / 2).tolist()
+    [0.0, 0.5, 0.5, 0.0]
+    >>> [round(w, 3) for w in middle_weights(5, 1 / 2).tolist()]
+    [0.0, 0.3, 0.4, 0.3, 0.0]
+    """
+    weights: Floats = interval_weights(np.array([side / 2]), share * side / 2, side, side)[0]
     return weights
 
 

@@ -6,26 +6,24 @@ installed, which is twice as fast as torch; the results agree within 1e-3.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
-import math
-import os
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import CHUNK_PIXELS, check_finite
+from primavista.backbones.onnx import INPUT, make_session
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.frames import are_features, read_frames, split_indices
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, require_extra
-from primavista.heads.caches import NotCopiedCache
+from primavista.heads.caches import Derived
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.networks.maps import MapBackbone
@@ -36,13 +34,7 @@ EngineChoice = Engine | Literal["auto"]
 CHUNK = 128  # frames per forward pass without gradients
 CHUNK_CUDA = 1024
 RESIDENT = 2**30  # bytes of frames of one batch that may be copied to a GPU
-CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps fit into the caches
 TOLERANCE = 1e-3  # the largest difference between ONNX Runtime and torch
-INPUT = "frames"  # the name of the input of an ONNX graph
-# Without this, the official builds of ONNX Runtime send telemetry about each process to their
-# maker (see its Privacy.md). The variable is read when ONNX Runtime is imported, which this package
-# does below and nowhere else.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 class Representation:
@@ -52,7 +44,7 @@ class Representation:
     weights, so `weights_changed` must be called when they change.
 
     Args:
-        backbone: the network. It is not copied.
+        backbone: The network. It is not copied.
         freezes: True if its weights are fixed now or later. Otherwise only torch computes the
             features, because the graph would have to be made again after each batch.
     """
@@ -62,8 +54,8 @@ class Representation:
         self.freezes = freezes
         self.engine: Engine = "torch"
         self._onnx: OnnxFeatures | None = None
-        self._captured = NotCopiedCache()
-        self._for_windows = NotCopiedCache()
+        self._captured = Derived()
+        self._for_windows = Derived()
         side = backbone.spec.size
         self._tried_shapes = {torch.Size((1, side, side, 3))}
 
@@ -115,7 +107,6 @@ class Representation:
                 "the engine onnx is for the CPU: choose device='cpu', or engine='torch'"
             )
         if engine == "onnx" and self.freezes and not onnx_installed():
-            require_extra("onnxruntime", "onnx")
             require_extra("onnx", "onnx")
 
     @torch.no_grad()
@@ -123,10 +114,10 @@ class Representation:
         """Compute the features of frames, N x D.
 
         Args:
-            frames: the frames, already checked.
+            frames: The frames, already checked.
             frozen: True if the weights are fixed from now on, so that the chosen engine may
                 compute the features.
-            progress: called with the number of frames done so far.
+            progress: Called with the number of frames done so far.
         """
         parts = []
         done = 0
@@ -146,10 +137,11 @@ class Representation:
                 self._onnx = OnnxFeatures()
             return self._onnx(self.backbone, images)
         self.backbone.eval()
-        key = self.backbone.precision
-        if key not in self._captured:
-            self._captured[key] = CapturedFunction(self.backbone)
-        z: Tensor = self._captured[key](images)
+        captured = self._captured.get_or_compute(
+            self.backbone.precision, lambda: CapturedFunction(self.backbone)
+        )
+        z = captured(images)
+        assert z is not None
         return z
 
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
@@ -162,7 +154,7 @@ class Representation:
         """Copy the frames of a batch to the GPU once, if there is a GPU and they fit.
 
         Args:
-            frames: the frames, already checked; or features, which are not copied.
+            frames: The frames, already checked; or features, which are not copied.
 
         Returns:
             The copy, or `frames` itself.
@@ -183,10 +175,7 @@ class Representation:
         Raises:
             InputError: If its features are not means of maps that grow with the picture.
         """
-        if "reader" not in self._for_windows:
-            self._for_windows["reader"] = MapBackbone(self.backbone)
-        reader: MapBackbone = self._for_windows["reader"]
-        return reader
+        return self._for_windows.get_or_compute("reader", lambda: MapBackbone(self.backbone))
 
     def maps(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> list[np.ndarray[Any, Any]]:
         """Compute the maps of one picture by the chosen engine.
@@ -200,12 +189,14 @@ class Representation:
         reader = self.map_reader()
         if self.backbone.training:
             self.backbone.eval()
-        if self.engine != "onnx" or self.device.type != "cpu":
-            return torch_maps(reader, picture)
-        if "onnx" not in self._for_windows:
-            self._for_windows["onnx"] = OnnxMaps(reader)
-        found: list[np.ndarray[Any, Any]] = self._for_windows["onnx"](picture)
-        return found
+        session = None
+        if self.engine == "onnx" and self.device.type == "cpu":
+            session = self._for_windows.get_or_compute("session", lambda: _maps_session(reader))
+        if session is not None:
+            return [x[0] for x in session.run(None, {INPUT: picture[None]})]
+        with torch.no_grad():
+            maps = reader(torch.from_numpy(picture)[None].to(reader.device))
+        return [x[0].cpu().numpy() for x in maps]
 
     def check_frames(self, frames: Frames) -> None:
         """Reject frames of a size that the backbone cannot take."""
@@ -244,37 +235,9 @@ class Representation:
         self._for_windows.clear()
 
 
-class OnnxSession(Protocol):
-    """The one method of `onnxruntime.InferenceSession` that is used here."""
-
-    def run(
-        self, output_names: Sequence[str] | None, inputs: dict[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        """Compute the outputs of a model for the given inputs."""
-
-
 def onnx_installed() -> bool:
-    """Return True if the packages of the extra `onnx` are installed."""
-    return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
-
-
-def check_finite(z: Tensor) -> None:
-    """Refuse features that are NaN or infinite, and name the first frame that has such features.
-
-    Args:
-        z: features, N x D.
-
-    Raises:
-        InputError: if one of them is not a number.
-    """
-    if math.isfinite(float(z.sum())):  # quicker than to look at each; the sum may overflow
-        return
-    bad = (~z.isfinite().all(1)).nonzero()
-    if len(bad):
-        raise InputError(
-            f"the backbone gives NaN or infinity for frame {int(bad[0, 0])}: leave that frame out, "
-            "or fix the backbone"
-        )
+    """Return True if the package of the extra `onnx` is installed."""
+    return find_spec("onnx") is not None
 
 
 class OnnxFeatures:
@@ -289,7 +252,7 @@ class OnnxFeatures:
 
     def __init__(self) -> None:
         self._graphs: dict[tuple[int, int], bytes | None] = {}
-        self._sessions: dict[tuple[int, int, int], OnnxSession] = {}
+        self._sessions: dict[tuple[int, int, int], Any] = {}
 
     def __deepcopy__(self, memo: object) -> OnnxFeatures:
         return self  # a copy of a strategy has the same weights until its version changes
@@ -307,80 +270,45 @@ class OnnxFeatures:
         session = self.session(backbone, frames)
         if session is None:
             return backbone.eval()(frames)  # type: ignore[no-any-return]
-        return run_session(session, frames)
+        return _run(session, frames)
 
-    def session(self, backbone: Backbone, frames: Tensor) -> OnnxSession | None:
+    def session(self, backbone: Backbone, frames: Tensor) -> Any:
         """Return the session that computes frames of this size, or None if torch does.
 
         Args:
             backbone: The backbone, with the same weights at every call.
             frames: uint8, N x H x W x 3; a single frame has a separate session.
         """
-        threads = 1 if len(frames) == 1 else torch.get_num_threads()
-        height, width = int(frames.shape[1]), int(frames.shape[2])
-        key = (height, width, threads)
+        height, width = frames.shape[1:3]
         if (height, width) not in self._graphs:
-            graph, session = _compared_session(backbone, *key)
-            self._graphs[height, width] = graph
-            if session is not None:
-                self._sessions[key] = session
+            self._graphs[height, width] = _compared_graph(backbone, height, width)
         graph = self._graphs[height, width]
-        if graph is not None and key not in self._sessions:
-            self._sessions[key] = make_session(graph, threads)
-        return self._sessions.get(key)
+        if graph is None:
+            return None
+        key = (height, width, 1 if len(frames) == 1 else torch.get_num_threads())
+        if key not in self._sessions:
+            self._sessions[key] = make_session(graph, key[2])
+        return self._sessions[key]
 
 
-def make_session(model: bytes, threads: int) -> OnnxSession:
-    """Make an ONNX Runtime session on the CPU.
-
-    Args:
-        model: A serialised ONNX model.
-        threads: The number of threads of one operation.
-
-    Raises:
-        MissingExtraError: If ONNX Runtime is not installed.
-    """
-    runtime = require_extra("onnxruntime", "onnx")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # waiting threads must not occupy the cores
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_mem_pattern = False  # it allocates one block per pass, by which the heap grows
-    session: OnnxSession = runtime.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"]
-    )
-    return session
-
-
-def run_session(session: OnnxSession, frames: Tensor) -> Tensor:
-    """Run one forward pass.
-
-    Args:
-        session: The session of a model with the input `frames`.
-        frames: uint8, N x H x W x 3.
-
-    Returns:
-        The first output of the model.
-    """
+def _run(session: Any, frames: Tensor) -> Tensor:
+    """Return the features that a session computes of frames, uint8, N x H x W x 3."""
     return torch.from_numpy(session.run(None, {INPUT: frames.contiguous().numpy()})[0])
 
 
-def _compared_session(
-    backbone: Backbone, height: int, width: int, threads: int
-) -> tuple[bytes, OnnxSession] | tuple[None, None]:
-    """Return a graph and its session if its features equal those of torch; otherwise warn."""
+def _compared_graph(backbone: Backbone, height: int, width: int) -> bytes | None:
+    """Return a graph if its features of frames of this size equal those of torch; else warn."""
     backbone.eval()
     generator = torch.Generator().manual_seed(0)
     shape = (2, height, width, 3)
     frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     try:
         graph, (expected,) = trace(backbone, frames)
-        session = make_session(graph, threads)
-        found = run_session(session, frames)
+        found = _run(make_session(graph, torch.get_num_threads()), frames)
         if found.shape == expected.shape and torch.allclose(
             found, expected, TOLERANCE, TOLERANCE, equal_nan=True
         ):
-            return graph, session
+            return graph
         reason = "its numbers differ"
     except CannotTraceError as error:
         reason = str(error)
@@ -389,7 +317,7 @@ def _compared_session(
     warnings.warn(
         f"this backbone is computed by torch, not by ONNX Runtime: {reason}", stacklevel=2
     )
-    return None, None
+    return None
 
 
 def maps_graph(reader: MapBackbone) -> bytes:
@@ -423,49 +351,12 @@ def maps_graph(reader: MapBackbone) -> bytes:
     return graph
 
 
-class OnnxMaps:
-    """The maps of a backbone whose weights no longer change, computed by all threads.
-
-    One graph serves pictures of any size. If a backbone cannot be translated, torch computes the
-    maps.
-
-    Args:
-        reader: The maps of the backbone, on the CPU.
-    """
-
-    def __init__(self, reader: MapBackbone) -> None:
-        self._session: OnnxSession | None = None
-        with contextlib.suppress(CannotTraceError):
-            self._session = make_session(maps_graph(reader), torch.get_num_threads())
-        self._reader = reader
-
-    def __call__(self, picture: np.ndarray) -> list[np.ndarray]:
-        """Compute the maps of one picture.
-
-        Args:
-            picture: uint8, H x W x 3, with sides that are multiples of 32.
-
-        Returns:
-            The maps, C x h x w each.
-        """
-        if self._session is None:
-            return torch_maps(self._reader, picture)
-        return [x[0] for x in self._session.run(None, {INPUT: picture[None]})]
-
-
-@torch.no_grad()
-def torch_maps(reader: MapBackbone, picture: np.ndarray) -> list[np.ndarray]:
-    """Compute the maps of one picture by torch.
-
-    Args:
-        reader: The maps of a backbone, on any device.
-        picture: uint8, H x W x 3, with sides that are multiples of 32.
-
-    Returns:
-        The maps, C x h x w each.
-    """
-    frames = torch.from_numpy(picture)[None].to(reader.device)
-    return [x[0].cpu().numpy() for x in reader(frames)]
+def _maps_session(reader: MapBackbone) -> Any:
+    """Return the session that computes the maps of pictures of any size; None if torch does."""
+    try:
+        return make_session(maps_graph(reader), torch.get_num_threads())
+    except CannotTraceError:
+        return None
 
 
 def choose_device(device: str | torch.device, here: bool = True) -> torch.device:

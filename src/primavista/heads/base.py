@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, zeros_like
+from primavista.array_library import Array, array_namespace, float32, zeros_like
 from primavista.errors import InputError
 from primavista.heads.caches import Derived
 from primavista.storage.validate import check_shape, check_that, checked_array
@@ -31,7 +31,7 @@ class Head(ABC):
     results that are computed from the state until the state changes.
 
     Args:
-        groups: the groups of arrays by name.
+        groups: The groups of arrays by name.
     """
 
     COLUMNS_ON_CPU: ClassVar[bool] = False  # True if `learn` needs the columns on the CPU
@@ -44,7 +44,7 @@ class Head(ABC):
         """Transform the features of the backbone into those that the head learns from.
 
         Args:
-            z: the features of the backbone, N x D.
+            z: The features of the backbone, N x D.
 
         Returns:
             The transformed features; by default z itself.
@@ -55,9 +55,9 @@ class Head(ABC):
         """Learn the batch B_i, and return the mean loss of each epoch, if there are epochs.
 
         Args:
-            z: the features of the backbone, N x D.
-            columns: the column of the class of each frame; `expand` has made room for it.
-            i: the number of the batch, from 1.
+            z: The features of the backbone, N x D.
+            columns: The column of the class of each frame; `expand` has made room for it.
+            i: The number of the batch, from 1.
         """
         losses = self._learn(z, columns, i)
         self.derived.clear()
@@ -72,8 +72,8 @@ class Head(ABC):
         """Score features; the class with the highest score is the prediction.
 
         Args:
-            z: the features of the backbone, N x D.
-            classes: the number of known classes.
+            z: The features of the backbone, N x D.
+            classes: The number of known classes.
 
         Returns:
             The scores, N x classes.
@@ -83,7 +83,7 @@ class Head(ABC):
         """Return the familiarity function, which is cached until the state changes.
 
         Args:
-            classes: the number of known classes, at least 1.
+            classes: The number of known classes, at least 1.
 
         Returns:
             A function of `features(z)`, or None if this head does not recognise strangers.
@@ -94,7 +94,7 @@ class Head(ABC):
         """Make room for classes.
 
         Args:
-            classes: the number of known classes.
+            classes: The number of known classes.
         """
         for group in self.groups.values():
             group.expand(classes)
@@ -104,7 +104,7 @@ class Head(ABC):
         """Remove a class; the classes after it move up by one column.
 
         Args:
-            column: the column of the class.
+            column: The column of the class.
         """
         for group in self.groups.values():
             group.drop(column)
@@ -114,26 +114,14 @@ class Head(ABC):
         """Reject a state that cannot result from any frames.
 
         Args:
-            known: the number of known classes.
-            taught: the columns of classes that were taught.
+            known: The number of known classes.
+            taught: The columns of classes that were taught.
 
         Raises:
-            InputError: if an array is invalid; the message names it.
+            InputError: If an array is invalid; the message names it.
         """
         for name, group in self.groups.items():
             group.check(f"{name}.", known, taught)
-
-    def named_arrays(self) -> dict[str, Array]:
-        """Return the state in the form in which files store it; the arrays must be numpy arrays.
-
-        Returns:
-            Every array, in the form of files, by its name in files.
-        """
-        return {
-            f"{name}.{own}": array
-            for name, group in self.groups.items()
-            for own, array in group.to_file(dict(group.arrays)).items()
-        }
 
 
 class Familiarity(ABC):
@@ -144,8 +132,8 @@ class Familiarity(ABC):
         """Compute the familiarity of frames.
 
         Args:
-            z: the features of the frames, N x D, in float64.
-            best: the column of the highest score of each frame.
+            z: The features of the frames, N x D, in float64.
+            best: The column of the highest score of each frame.
 
         Returns:
             N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
@@ -175,7 +163,7 @@ class ClassArrays(ABC):
     in files. Rows beyond the known classes are 0.
 
     Args:
-        arrays: the mapping. Growing replaces its arrays; learning writes into them.
+        arrays: The mapping. Growing replaces its arrays; learning writes into them.
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read too often to be on a GPU
@@ -193,12 +181,12 @@ class ClassArrays(ABC):
         """Reject arrays that cannot result from any frames; files are untrusted.
 
         Args:
-            prefix: the prefix of the names of arrays in error messages, such as `moments.`
-            known: the number of classes; the rows beyond it must be 0.
-            taught: the rows of classes that were taught, and therefore have frames.
+            prefix: The prefix of the names of arrays in error messages, such as `moments.`
+            known: The number of classes; the rows beyond it must be 0.
+            taught: The rows of classes that were taught, and therefore have frames.
 
         Raises:
-            InputError: if an array is invalid; the message names the first one and the reason.
+            InputError: If an array is invalid; the message names the first one and the reason.
         """
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:  # noqa: B027
@@ -207,11 +195,11 @@ class ClassArrays(ABC):
         By default nothing is checked, because not every head counts frames.
 
         Args:
-            prefix: the prefix of the names of arrays in error messages.
-            taught: the number of frames of each taught class, by row.
+            prefix: The prefix of the names of arrays in error messages.
+            taught: The number of frames of each taught class, by row.
 
         Raises:
-            InputError: if the counts of frames differ; the message names the array.
+            InputError: If the counts of frames differ; the message names the array.
         """
 
     @property
@@ -224,7 +212,7 @@ class ClassArrays(ABC):
         """Convert arrays into the form that files store.
 
         Args:
-            arrays: the arrays of a group of this class.
+            arrays: The arrays of a group of this class.
 
         Returns:
             The converted arrays; by default the same arrays.
@@ -236,14 +224,14 @@ class ClassArrays(ABC):
         """Convert the arrays of a file into those of the group: the inverse of `to_file`.
 
         Args:
-            prefix: the prefix of the names of arrays in error messages.
-            arrays: the arrays of the file, which are untrusted.
+            prefix: The prefix of the names of arrays in error messages.
+            arrays: The arrays of the file, which are untrusted.
 
         Returns:
             The arrays of the group.
 
         Raises:
-            InputError: if an array is invalid; the message names the first one and the reason.
+            InputError: If an array is invalid; the message names the first one and the reason.
         """
         return arrays
 
@@ -251,8 +239,8 @@ class ClassArrays(ABC):
         """Compress these arrays for a file that also holds a later state.
 
         Args:
-            later: the later state, which is one change ahead.
-            arrays: the arrays of this state that differ from the later one, in the form of files.
+            later: The later state, which is one change ahead.
+            arrays: The arrays of this state that differ from the later one, in the form of files.
 
         Returns:
             The arrays to store; by default `arrays`.
@@ -263,14 +251,14 @@ class ClassArrays(ABC):
         """Restore the arrays of an earlier state from this later one: the inverse of `beside`.
 
         Args:
-            prefix: the prefix of the names of arrays in error messages.
-            stored: the result of `beside`, from an untrusted file.
+            prefix: The prefix of the names of arrays in error messages.
+            stored: The result of `beside`, from an untrusted file.
 
         Returns:
             The arrays of the earlier state that differ from these, in the form of files.
 
         Raises:
-            InputError: if an array is invalid; the message names the first one and the reason.
+            InputError: If an array is invalid; the message names the first one and the reason.
         """
         return stored
 
@@ -278,7 +266,7 @@ class ClassArrays(ABC):
         """Append rows of 0 until there are at least `rows` rows.
 
         Args:
-            rows: the number of rows needed.
+            rows: The number of rows needed.
         """
         for name in self.row_names:
             array = self.arrays[name]
@@ -290,7 +278,7 @@ class ClassArrays(ABC):
         """Delete one row; the rows below it move up, and a row of 0 is appended.
 
         Args:
-            row: the index of the row.
+            row: The index of the row.
         """
         for name in self.row_names:
             array = self.arrays[name]
@@ -310,9 +298,9 @@ def stored_beside(
     """Compress the arrays of a state for a file that also holds a later state.
 
     Args:
-        groups: the groups of the state by name.
-        later: the groups of the later state by name.
-        arrays: the arrays that differ, by their names in files.
+        groups: The groups of the state by name.
+        later: The groups of the later state by name.
+        arrays: The arrays that differ, by their names in files.
 
     Returns:
         The arrays to store, by name.
@@ -328,14 +316,14 @@ def restored_beside(later: Mapping[str, ClassArrays], stored: NumpyArrays) -> Nu
     """Restore the arrays that `stored_beside` has compressed.
 
     Args:
-        later: the groups of the later state by name.
-        stored: the arrays of the earlier state in the file, by name.
+        later: The groups of the later state by name.
+        stored: The arrays of the earlier state in the file, by name.
 
     Returns:
         The arrays of the earlier state that differ, by their names in files.
 
     Raises:
-        InputError: if an array is invalid; the message names the first one and the reason.
+        InputError: If an array is invalid; the message names the first one and the reason.
     """
     found = dict(stored)
     for group, own, prefix in own_arrays(later, found):
@@ -350,8 +338,8 @@ def own_arrays(
     """Split arrays by the group that they belong to.
 
     Args:
-        groups: the groups by name.
-        arrays: arrays by their names in files; those of the groups are removed from it.
+        groups: The groups by name.
+        arrays: Arrays by their names in files; those of the groups are removed from it.
 
     Yields:
         A group, its arrays by their own names, and the prefix of these names in files.
@@ -366,9 +354,9 @@ def rows_beside(ours: NumpyArrays, theirs: NumpyArrays, arrays: NumpyArrays) -> 
     """Store only the rows of a group that a later state does not have; see `ClassArrays.beside`.
 
     Args:
-        ours: the arrays of the state that have one row per class.
-        theirs: the same arrays of the later state.
-        arrays: the arrays that would be stored in full otherwise.
+        ours: The arrays of the state that have one row per class.
+        theirs: The same arrays of the later state.
+        arrays: The arrays that would be stored in full otherwise.
 
     Returns:
         Two kinds of arrays instead of those with one row per class. `rows` has one entry per row:
@@ -395,15 +383,15 @@ def rows_earlier(theirs: NumpyArrays, prefix: str, stored: NumpyArrays) -> Numpy
     """Restore the rows that `rows_beside` left out.
 
     Args:
-        theirs: the arrays of the later state that have one row per class.
-        prefix: the prefix of the names of arrays in error messages.
-        stored: the arrays in the file.
+        theirs: The arrays of the later state that have one row per class.
+        prefix: The prefix of the names of arrays in error messages.
+        stored: The arrays in the file.
 
     Returns:
         The arrays of the earlier state, with all their rows.
 
     Raises:
-        InputError: if an array is invalid; the message names the first one and the reason.
+        InputError: If an array is invalid; the message names the first one and the reason.
     """
     if "rows" not in stored:
         return stored
@@ -434,7 +422,7 @@ def shortened(x: Array) -> Array:
     The lowest 24 of the 64 bits are then 0, so `five_bytes` loses nothing.
 
     Args:
-        x: numbers of magnitude at most 1e300, an array of any shape.
+        x: Numbers of magnitude at most 1e300, an array of any shape.
 
     Returns:
         The rounded numbers.
@@ -476,14 +464,14 @@ def from_five_bytes(name: str, given: Array) -> Array:
     """Restore exactly the numbers that `five_bytes` has converted.
 
     Args:
-        name: the name of the array in the file.
-        given: the bytes, in numpy; they are untrusted.
+        name: The name of the array in the file.
+        given: The bytes, in numpy; they are untrusted.
 
     Returns:
         N numbers in float64.
 
     Raises:
-        InputError: if the array is not N x 5 bytes, or contains NaN or infinity.
+        InputError: If the array is not N x 5 bytes, or contains NaN or infinity.
     """
     if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != 5:
         kind = f"{given.dtype} of shape {tuple(given.shape)}"

@@ -57,8 +57,8 @@ class Derived(NotCopiedCache):
         If another thread clears the cache in the meantime, the value is returned nevertheless.
 
         Args:
-            key: the name of the value.
-            compute: computes the value. If it raises, nothing is cached.
+            key: The name of the value.
+            compute: Computes the value. If it raises, nothing is cached.
 
         Returns:
             The value.

@@ -36,12 +36,12 @@ def consolidate(
     over all weights of the classes of the batch.
 
     Args:
-        cw: the consolidated weights, rows x D; updated in place.
-        past: the pattern counts, rows; updated in place.
-        tw: the temporary weights of the classes of the batch only.
-        present: the rows of these classes.
-        cur: the number of patterns of each of these classes in the batch.
-        consolidation: the algorithm, `cwr*` or `cwr+`.
+        cw: The consolidated weights, rows x D; updated in place.
+        past: The pattern counts, rows; updated in place.
+        tw: The temporary weights of the classes of the batch only.
+        present: The rows of these classes.
+        cur: The number of patterns of each of these classes in the batch.
+        consolidation: The algorithm, `cwr*` or `cwr+`.
         wpast_rule: `sqrt`, or `ratio`, which omits the square root.
     """
     shifted = tw - tw.mean()

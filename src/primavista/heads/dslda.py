@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from primavista.arrays import Array, float32, float64, identity
+from primavista.array_library import Array, float32, float64, identity
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
 from primavista.heads.open_set import mahalanobis_familiarity
@@ -85,7 +85,7 @@ class StreamingStatistics(ClassArrays):
         """Set the number of all frames.
 
         Args:
-            t: the number.
+            t: The number.
         """
         self.arrays["t"][...] = t
 
@@ -118,7 +118,7 @@ class DSLDAHead(Head):
     `forget`, the contribution of the class to Sigma remains. The scores are float32.
 
     Args:
-        statistics: means, counts and Sigma.
+        statistics: Means, counts and Sigma.
         shrinkage: eps.
         base_init: True to begin with the OAS covariance of the first batch, as the authors do.
         open_set: True to compute how familiar frames are.
@@ -165,7 +165,7 @@ class DSLDAHead(Head):
         """Solve for the weights.
 
         Args:
-            classes: the number of known classes.
+            classes: The number of known classes.
 
         Returns:
             w (classes x D) and b (classes), in float32.
@@ -206,12 +206,12 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
     The mean of a class without samples is 0, as in the published code.
 
     Args:
-        mu: the means, classes x D; updated in place.
-        n: the counts, on the CPU; updated in place.
+        mu: The means, classes x D; updated in place.
+        n: The counts, on the CPU; updated in place.
         scatter: S, D x D; updated in place.
-        t: the number of samples so far.
-        z: the samples, N x D, in float64.
-        y: the row in `mu` of the class of each sample, on the CPU.
+        t: The number of samples so far.
+        z: The samples, N x D, in float64.
+        y: The row in `mu` of the class of each sample, on the CPU.
 
     Returns:
         The new number of samples.

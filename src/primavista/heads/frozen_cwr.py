@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64
+from primavista.array_library import Array, array_namespace, float32, float64
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate
@@ -26,12 +26,12 @@ class Training:
     """The hyperparameters of stochastic gradient descent on tw.
 
     Args:
-        lr: the learning rate eta.
-        epochs: passes over a batch.
-        minibatch: the largest number of patterns per step.
+        lr: The learning rate eta.
+        epochs: Passes over a batch.
+        minibatch: The largest number of patterns per step.
         momentum: mu.
         weight_decay: wd.
-        seed: seeds the order of the patterns, together with batch and epoch.
+        seed: Seeds the order of the patterns, together with batch and epoch.
     """
 
     lr: float
@@ -77,10 +77,10 @@ class FrozenCWRHead(Head):
 
     Args:
         weights: cw and past.
-        training: the hyperparameters of training tw.
-        consolidation: the algorithm, `cwr*` or `cwr+`.
+        training: The hyperparameters of training tw.
+        consolidation: The algorithm, `cwr*` or `cwr+`.
         wpast: `sqrt` as in the paper, or `ratio`, which omits the square root.
-        seen: the means of the classes, to recognise strangers; None if this is not needed.
+        seen: The means of the classes, to recognise strangers; None if this is not needed.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FrozenCWRHead(Head):
         """Make room for classes (line 6): the capacity doubles when it is full.
 
         Args:
-            classes: the number of known classes.
+            classes: The number of known classes.
         """
         rows = self.weights.rows
         while rows < classes:
@@ -156,11 +156,11 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tup
     Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, with Theta fixed.
 
     Args:
-        tw: the temporary weights, rows x D; updated in place.
-        z: the features of the batch, N x D.
-        columns: the column of the class of each pattern.
-        i: the number of the batch.
-        options: the hyperparameters.
+        tw: The temporary weights, rows x D; updated in place.
+        z: The features of the batch, N x D.
+        columns: The column of the class of each pattern.
+        i: The number of the batch.
+        options: The hyperparameters.
 
     Returns:
         The mean cross-entropy of each epoch.
@@ -187,8 +187,8 @@ def cwr_scores(cw: Array, z: Array) -> Array:
     """scores = cw z (Algorithm 1, line 15).
 
     Args:
-        cw: the consolidated weights of the known classes, K x D.
-        z: features, N x D.
+        cw: The consolidated weights of the known classes, K x D.
+        z: Features, N x D.
 
     Returns:
         N x K.
@@ -200,7 +200,7 @@ def softmax(x: Array) -> Array:
     """p_k = exp(x_k) / sum_j exp(x_j) over the last dimension.
 
     Args:
-        x: scores, ... x K.
+        x: Scores, ... x K.
 
     Returns:
         Probabilities of the same shape.
@@ -214,9 +214,9 @@ def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Fami
     """Make the familiarity of CWR from its weights and the means of the classes.
 
     Args:
-        cw: the consolidated weights, rows x D.
-        seen: the means of the classes, without a Gram matrix.
-        classes: the number of known classes, at least 1.
+        cw: The consolidated weights, rows x D.
+        seen: The means of the classes, without a Gram matrix.
+        classes: The number of known classes, at least 1.
 
     Returns:
         The familiarity.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from primavista.arrays import Array, identity
+from primavista.array_library import Array, identity
 from primavista.heads.solving import FLOOR, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.options import Range, check_options
@@ -38,7 +38,7 @@ class LDAHead(AnalyticHead):
     given, eps and m are those of oracle approximating shrinkage (`oas`).
 
     Args:
-        statistics: the sums, with a Gram matrix.
+        statistics: The sums, with a Gram matrix.
         shrinkage: eps, towards m = 1; None for `oas`.
     """
 
@@ -75,9 +75,9 @@ def lda_weights(
     """w_k = Lambda mu_k,  b_k = -mu_k^T Lambda mu_k / 2,  Lambda as in `shrunk_covariance`.
 
     Args:
-        mu: the means, K x D.
+        mu: The means, K x D.
         scatter: S, D x D.
-        t: the number of frames.
+        t: The number of frames.
         shrinkage: eps.
         target: m.
 
@@ -106,7 +106,7 @@ def shrunk_covariance(scatter: Array, t: int, shrinkage: float, target: float = 
 
     Args:
         scatter: S, D x D.
-        t: the number of frames; 0 counts as 1.
+        t: The number of frames; 0 counts as 1.
         shrinkage: eps.
         target: m.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.heads.statistics import AnalyticHead
 
 
@@ -13,7 +13,7 @@ class NCMHead(AnalyticHead):
     `forget`.
 
     Args:
-        statistics: the sums; no Gram matrix is needed.
+        statistics: The sums; no Gram matrix is needed.
     """
 
     def solve(self, classes: int) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.heads.base import Familiarity
 from primavista.heads.solving import FLOOR
 
@@ -28,10 +28,10 @@ class MarginFamiliarity(Familiarity):
     `MahalanobisFamiliarity` combines it with a second measure.
 
     Args:
-        v: the centred weights, classes x D.
+        v: The centred weights, classes x D.
         gain: v_c (mu_c - m) for each class c.
-        lead: the mean absolute value of the gain.
-        m: the mean of the class means, D numbers.
+        lead: The mean absolute value of the gain.
+        m: The mean of the class means, D numbers.
     """
 
     v: Array
@@ -44,7 +44,7 @@ class MarginFamiliarity(Familiarity):
 
         Args:
             offset: z - m, N x D.
-            best: the column of the highest score of each frame.
+            best: The column of the highest score of each frame.
 
         Returns:
             N numbers.
@@ -96,10 +96,10 @@ def mahalanobis_familiarity(
     mean_c mu_c^T P mu_c, because frames that are all equal vary only by rounding.
 
     Args:
-        w: the weights, classes x D.
-        mu: the means, classes x D.
+        w: The weights, classes x D.
+        mu: The means, classes x D.
         precision: P, D x D; None for the identity.
-        scatter: the covariance S within classes, D x D; its trace if P is the identity.
+        scatter: The covariance S within classes, D x D; its trace if P is the identity.
         frames: N, the number of frames.
 
     Returns:
@@ -120,8 +120,8 @@ def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
     """Compute the fields that every `MarginFamiliarity` has.
 
     Args:
-        w: the weights, classes x D.
-        mu: the means, classes x D.
+        w: The weights, classes x D.
+        mu: The means, classes x D.
 
     Returns:
         v, gain, lead and m of `MarginFamiliarity`.

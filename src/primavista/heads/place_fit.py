@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from primavista.arrays import Array, array_namespace, float64, identity, to_library_of, zeros_like
+from primavista.array_library import (
+    Array,
+    array_namespace,
+    float64,
+    identity,
+    to_library_of,
+    zeros_like,
+)
 from primavista.heads.solving import solve_rows
 from primavista.heads.strangers import Integers
 
@@ -23,9 +30,9 @@ class Lessons(NamedTuple):
     """L lessons of a sample, each with its class, its mean and one of its frames.
 
     Args:
-        columns: the column of the class of each lesson, in numpy.
-        means: the mean features of each lesson, L x D.
-        frames: the features of one frame of each lesson, L x D.
+        columns: The column of the class of each lesson, in numpy.
+        means: The mean features of each lesson, L x D.
+        frames: The features of one frame of each lesson, L x D.
     """
 
     columns: Integers
@@ -43,9 +50,9 @@ class PlaceFit(NamedTuple):
     """The ridge regression of one place, and its leave-one-out scores.
 
     Args:
-        w: its weights, K x D.
-        b: its offsets, K.
-        left_out: the scores of one frame of each lesson by the regression on all other lessons,
+        w: Its weights, K x D.
+        b: Its offsets, K.
+        left_out: The scores of one frame of each lesson by the regression on all other lessons,
             L x K. A lesson that is the only one of its class is not among the L lessons.
     """
 
@@ -69,11 +76,11 @@ def fit_place(
     The scores are w (z - o); `origin_of_scores` defines the origin o.
 
     Args:
-        n: the number of lessons of each class, K.
-        s: the sum of the means of these lessons, K x D.
+        n: The number of lessons of each class, K.
+        s: The sum of the means of these lessons, K x D.
         gram: G, D x D. Only its lower triangle is read; the array is overwritten.
-        t: the number of lessons in G.
-        lessons: the lessons to leave out one by one, in float64.
+        t: The number of lessons in G.
+        lessons: The lessons to leave out one by one, in float64.
         generic: g, the mean features of frames of arbitrary objects, D; zeros if unknown.
 
     Returns:
@@ -110,8 +117,8 @@ def origin_of_scores(n: Array, m: Array, generic: Array) -> tuple[Array, float]:
     class, so its influence decreases with every lesson.
 
     Args:
-        n: the number of lessons of each class, K.
-        m: the mean of the class means, D.
+        n: The number of lessons of each class, K.
+        m: The mean of the class means, D.
         generic: g, D; zeros if unknown, in which case o = m.
 
     Returns:
@@ -147,15 +154,15 @@ def left_out_scores(
     N = inv(I + M G) M.
 
     Args:
-        w: the weights of the regression on all lessons, K x D.
+        w: The weights of the regression on all lessons, K x D.
         offset: mu_k - m of each class, K x D.
-        columns: the column of the class of each lesson.
+        columns: The column of the class of each lesson.
         n: n_c, the number of lessons of the class of each lesson, at least 2.
-        t: the number of lessons in S.
-        x: the mean of each lesson, minus m, L x D.
+        t: The number of lessons in S.
+        x: The mean of each lesson, minus m, L x D.
         px: P x, L x D.
-        z: a frame of each lesson, minus the origin o, L x D.
-        kappa: the weight of the generic frames in o.
+        z: A frame of each lesson, minus the origin o, L x D.
+        kappa: The weight of the generic frames in o.
 
     Returns:
         The scores, L x K.
@@ -187,11 +194,11 @@ def strange_scores(w: Array, offset: Array, columns: Array, z: Array, kappa: flo
     y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
 
     Args:
-        w: the weights of the regression on all classes, K x D.
+        w: The weights of the regression on all classes, K x D.
         offset: mu_k - m of each class, K x D.
-        columns: the column of the class of each lesson.
-        z: a frame of each lesson, minus the origin o, L x D.
-        kappa: the weight of the generic frames in o.
+        columns: The column of the class of each lesson.
+        z: A frame of each lesson, minus the origin o, L x D.
+        kappa: The weight of the generic frames in o.
 
     Returns:
         The scores, L x K; the score of a lesson for its own class is meaningless.

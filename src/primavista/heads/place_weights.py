@@ -24,11 +24,11 @@ class PlaceJudgement(NamedTuple):
     """The judgement of the regressions by lessons that they have not seen.
 
     Args:
-        beta: the weight of each place; see `place_weights`.
-        trust: the mean score of an unseen lesson for its own class, relative to that of a lesson
+        beta: The weight of each place; see `place_weights`.
+        trust: The mean score of an unseen lesson for its own class, relative to that of a lesson
             that was fitted (0 if there is no unseen lesson). It says how much of a score survives
             a change of room.
-        strange: the scores of a frame of each lesson by the regressions without the class of the
+        strange: The scores of a frame of each lesson by the regressions without the class of the
             lesson, L x K: the mean over the places, weighted by beta.
     """
 
@@ -47,8 +47,8 @@ def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) 
 
     Args:
         left_out: f, L x K x H.
-        columns: the column of the class of each lesson.
-        priors: the prior weight of each of the H places.
+        columns: The column of the class of each lesson.
+        priors: The prior weight of each of the H places.
 
     Returns:
         beta, H positive numbers.

@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from primavista.arrays import (
+from primavista.array_library import (
     Array,
     array_namespace,
     float32,
@@ -91,9 +91,9 @@ class LessonHead(AnalyticHead):
     logits.
 
     Args:
-        statistics: the sums over lessons, with one Gram matrix per place.
-        sample: the lessons by which the regressions are judged.
-        priors: the prior weight of each place; only the ratios matter.
+        statistics: The sums over lessons, with one Gram matrix per place.
+        sample: The lessons by which the regressions are judged.
+        priors: The prior weight of each place; only the ratios matter.
     """
 
     statistics: LessonStatistics
@@ -121,7 +121,7 @@ class LessonHead(AnalyticHead):
         """Set the reference of familiarity, which does not depend on what is taught.
 
         Args:
-            z: the features of frames of arbitrary objects, N x D.
+            z: The features of frames of arbitrary objects, N x D.
         """
         self.sample.set_reference(z)
         self.derived.clear()
@@ -130,7 +130,7 @@ class LessonHead(AnalyticHead):
         """Take over the reference of familiarity of another head.
 
         Args:
-            other: a head on the same backbone.
+            other: A head on the same backbone.
         """
         self.sample.take_reference(other.sample)
         self.derived.clear()
@@ -144,7 +144,7 @@ class LessonHead(AnalyticHead):
         """Fit the regression of each place.
 
         Args:
-            classes: the number of known classes, at least 1.
+            classes: The number of known classes, at least 1.
 
         Returns:
             One fit per place.
@@ -161,7 +161,7 @@ class LessonHead(AnalyticHead):
         """Judge the regressions by the lessons of the sample that they have not seen.
 
         Args:
-            fits: the fits of the places.
+            fits: The fits of the places.
 
         Returns:
             The weights of the places and how far their scores can be trusted.
@@ -275,8 +275,8 @@ class LessonStatistics(SufficientStatistics):
         """Add one lesson for each class in the batch.
 
         Args:
-            z: the features of the frames, N x D.
-            columns: the row of the class of each frame, on the device of z.
+            z: The features of the frames, N x D.
+            columns: The row of the class of each frame, on the device of z.
         """
         numbers = array_namespace(z).arange(self.rows, device=z.device)
         frames = float64(columns == numbers[:, None]).sum(1)  # n_l; 0 for an absent class
@@ -402,7 +402,7 @@ class LessonSample(ClassArrays):
         arrays: `key`, classes x kept, ascending, 0 for an empty slot; `mean` and `frame`,
             classes x kept x D, float32; `centre`, D numbers, and `spread`, places x places, both
             float32 and 0 until they are set.
-        blocks: the number of features of each place; D is their sum.
+        blocks: The number of features of each place; D is their sum.
     """
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
@@ -418,8 +418,8 @@ class LessonSample(ClassArrays):
         """Make a sample without lessons.
 
         Args:
-            blocks: the number of features of each place.
-            like: an array whose library and device to use; None for numpy.
+            blocks: The number of features of each place.
+            like: An array whose library and device to use; None for numpy.
 
         Returns:
             The empty sample.
@@ -485,8 +485,8 @@ class LessonSample(ClassArrays):
         """Add a lesson if its key is among the smallest of its class.
 
         Args:
-            row: the row of its class.
-            frames: the features of its frames, N x D, in float64.
+            row: The row of its class.
+            frames: The features of its frames, N x D, in float64.
         """
         mean = float32(frames.mean(0))
         keys = feature_keys(frames)
@@ -508,8 +508,8 @@ class LessonSample(ClassArrays):
         """Add the lessons of another sample.
 
         Args:
-            other: a sample of the same features, on any device.
-            columns: our row for each of its classes, in their order; each row once.
+            other: A sample of the same features, on any device.
+            columns: Our row for each of its classes, in their order; each row once.
         """
         where = self.arrays["mean"].device
         if not self.arrays["centre"].any():
@@ -525,7 +525,7 @@ class LessonSample(ClassArrays):
         """Set the centre and the spread from frames of arbitrary objects.
 
         Args:
-            z: the features of at least two such frames, N x D.
+            z: The features of at least two such frames, N x D.
         """
         centre = float64(z).mean(0)
         spread = spread_of_cosines(float64(z) - centre, self.places)
@@ -536,7 +536,7 @@ class LessonSample(ClassArrays):
 
         Args:
             centre: D numbers in float32, on any device.
-            spread: places x places, in float32.
+            spread: Places x places, in float32.
         """
         for name, array in zip(self.REFERENCE, (centre, spread), strict=True):
             self.arrays[name] = to_device(array, self.arrays[name].device) + 0
@@ -545,7 +545,7 @@ class LessonSample(ClassArrays):
         """Set the centre and the spread to those of another sample.
 
         Args:
-            other: a sample of the same features, on any device.
+            other: A sample of the same features, on any device.
         """
         self.restore_reference(*(other.arrays[name] for name in self.REFERENCE))
 
@@ -565,7 +565,7 @@ class LessonSample(ClassArrays):
         """List the lessons that are kept.
 
         Args:
-            known: the number of classes.
+            known: The number of classes.
 
         Returns:
             The kept lessons, class by class.
@@ -615,7 +615,7 @@ def feature_keys(z: Array) -> list[int]:
     differ in the last bits, keeps the same lessons and frames.
 
     Args:
-        z: the features of N frames, or the means of N lessons, N x D.
+        z: The features of N frames, or the means of N lessons, N x D.
 
     Returns:
         N integers from 1 to 2^53.
@@ -643,8 +643,8 @@ def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
     """x_h / |x_h| for each place h, side by side.
 
     Args:
-        x: features, N x D.
-        places: the slice of the features that belongs to each place.
+        x: Features, N x D.
+        places: The slice of the features that belongs to each place.
 
     Returns:
         The normalised features, N x D.
@@ -661,8 +661,8 @@ def spread_of_cosines(x: Array, places: Sequence[slice]) -> Array:
     taken over all pairs.
 
     Args:
-        x: the features of two or more frames, minus their mean, N x D.
-        places: the slice of the features that belongs to each of the H places.
+        x: The features of two or more frames, minus their mean, N x D.
+        places: The slice of the features that belongs to each of the H places.
 
     Returns:
         The covariance matrix, H x H.

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float64, to_library_of
+from primavista.array_library import Array, array_namespace, float64, to_library_of
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.options import Range, check_options
@@ -57,10 +57,10 @@ class Regression:
     correlation matrix of x, and r_c is the covariance of x with the target of class c.
 
     Args:
-        bordered: the matrix above, (D + K) x (D + K).
-        pi: the weights of the classes, which sum to 1.
-        mean: the mean of the features.
-        std: the standard deviation of the features.
+        bordered: The matrix above, (D + K) x (D + K).
+        pi: The weights of the classes, which sum to 1.
+        mean: The mean of the features.
+        std: The standard deviation of the features.
         effective_sample_size: N = 1 / sum_c (pi_c^2 / n_c), the effective sample size (Kish). It is
             the number of frames if all frames have the same weight.
     """
@@ -105,12 +105,12 @@ class RidgeHead(AnalyticHead):
     `expand=M` the features are relu(z R), where R is a fixed random matrix, D x M.
 
     Args:
-        statistics: the sums, with a Gram matrix.
+        statistics: The sums, with a Gram matrix.
         expand: M, the number of random features; None for the features of the backbone.
         balance: 1 to give every class the same weight, 0 to give every frame the same weight.
-        rho: the regularisation, in units of the variance of a feature; None for the value with the
+        rho: The regularisation, in units of the variance of a feature; None for the value with the
             highest evidence.
-        seed: the seed of R.
+        seed: The seed of R.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ def regressions(
     """Compute the moments of the regression of each block of features.
 
     Args:
-        statistics: the sums.
+        statistics: The sums.
         balance: 1 to give every class the same weight, 0 to give every frame the same weight.
-        classes: the number of known classes.
+        classes: The number of known classes.
 
     Yields:
         One regression per block.
@@ -194,11 +194,11 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float) -> 
     classes have the same covariance.
 
     Args:
-        n: the number of frames of each class, K.
-        s: the sum of the features of each class, K x D.
+        n: The number of frames of each class, K.
+        s: The sum of the features of each class, K x D.
         scatter: S of `within_class_scatter`, D x D; it is overwritten.
-        t: the number of frames in S.
-        balance: from 0 to 1.
+        t: The number of frames in S.
+        balance: From 0 to 1.
 
     Returns:
         The regression.
@@ -243,8 +243,8 @@ def negative_log_evidence(x: Regression, rho: float) -> float:
     I - r inv(A + rho I) r^T.
 
     Args:
-        x: the regression.
-        rho: the regularisation.
+        x: The regression.
+        rho: The regularisation.
 
     Returns:
         The negative log evidence, up to a constant.
@@ -267,7 +267,7 @@ def choose_rho(x: Regression) -> float:
     The search tries every fourth value, then the neighbours of the best one.
 
     Args:
-        x: the regression.
+        x: The regression.
 
     Returns:
         The chosen rho.
@@ -293,8 +293,8 @@ def ridge_weights(x: Regression, rho: float) -> tuple[Array, Array]:
     The weights are solved for x = (z - mean) / std and returned for z.
 
     Args:
-        x: the regression.
-        rho: the regularisation.
+        x: The regression.
+        rho: The regularisation.
 
     Returns:
         w (K x D) and b (K): scores = w z + b.

@@ -13,7 +13,7 @@ def seed_of(*key: int) -> int:
     """Compute a seed from several integers.
 
     Args:
-        key: the integers, for example (seed, batch, epoch).
+        key: The integers, for example (seed, batch, epoch).
     """
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
@@ -22,8 +22,8 @@ def minibatch_count(count: int, size: int) -> int:
     """Return the number of minibatches that a batch is split into, at least 1.
 
     Args:
-        count: the number of patterns.
-        size: the largest number of patterns in a minibatch.
+        count: The number of patterns.
+        size: The largest number of patterns in a minibatch.
     """
     return max(1, math.ceil(count / size))
 
@@ -34,8 +34,8 @@ def permutation(count: int, seed: int) -> np.ndarray[Any, Any]:
     The algorithm is a Fisher-Yates shuffle with the Mersenne twister.
 
     Args:
-        count: the number of patterns.
-        seed: the seed of the generator.
+        count: The number of patterns.
+        seed: The seed of the generator.
 
     >>> permutation(5, 0).tolist()
     [4, 0, 1, 3, 2]

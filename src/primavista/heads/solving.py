@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, is_torch_array
+from primavista.array_library import Array, array_namespace, is_torch_array
 
 FLOOR = 1e-6  # fraction of the second moment added to a variance, so that it is never near 0
 SOLVE_BLOCK = 96  # rows of the triangular blocks that `solve_rows` inverts
@@ -93,7 +93,7 @@ def linear_algebra_error(array: Array) -> type[Exception]:
     """Return the exception that the library of an array raises for a matrix it cannot factorise.
 
     Args:
-        array: a numpy array or a torch tensor.
+        array: A numpy array or a torch tensor.
 
     Returns:
         The class of the exception.

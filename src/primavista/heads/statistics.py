@@ -19,7 +19,14 @@ from typing import Self
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float64, is_torch_array, to_device, zeros_like
+from primavista.array_library import (
+    Array,
+    array_namespace,
+    float64,
+    is_torch_array,
+    to_device,
+    zeros_like,
+)
 from primavista.errors import InputError
 from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
 from primavista.heads.open_set import mahalanobis_familiarity
@@ -50,7 +57,7 @@ class AnalyticHead(Head):
     pooled scatter.
 
     Args:
-        statistics: the sums.
+        statistics: The sums.
     """
 
     def __init__(self, statistics: SufficientStatistics) -> None:
@@ -62,7 +69,7 @@ class AnalyticHead(Head):
         """Solve for the weights.
 
         Args:
-            classes: the number of known classes, at least 1.
+            classes: The number of known classes, at least 1.
 
         Returns:
             w (classes x D) and b (classes).
@@ -72,7 +79,7 @@ class AnalyticHead(Head):
         """Return the inverse of the regularised covariance that `solve` uses.
 
         Args:
-            classes: the number of known classes.
+            classes: The number of known classes.
 
         Returns:
             P of `MahalanobisFamiliarity`, D x D; None for the identity.
@@ -93,13 +100,13 @@ class AnalyticHead(Head):
         """Return w and b; they are solved once and cached until the state changes.
 
         Args:
-            classes: the number of known classes, at least 1.
+            classes: The number of known classes, at least 1.
 
         Returns:
             w (classes x D) and b (classes).
 
         Raises:
-            InputError: if the equations cannot be solved.
+            InputError: If the equations cannot be solved.
         """
         try:
             return self.derived.get_or_compute("solution", lambda: self.solve(classes))
@@ -125,8 +132,8 @@ class AnalyticHead(Head):
         """Learn everything that another head has learned.
 
         Args:
-            other: a head of the same kind, with the same options.
-            columns: the column in this head of each class of the other head.
+            other: A head of the same kind, with the same options.
+            columns: The column in this head of each class of the other head.
         """
         self.statistics.merge(other.statistics, columns)
         self.derived.clear()
@@ -147,7 +154,7 @@ class SufficientStatistics(ClassArrays):
 
     Args:
         arrays: `n` and `s`, and either `t` and `gram` or `q`.
-        blocks: the sizes of the blocks of features; None for a single block.
+        blocks: The sizes of the blocks of features; None for a single block.
     """
 
     def __init__(self, arrays: Arrays, blocks: Sequence[int] | None = None) -> None:
@@ -170,8 +177,8 @@ class SufficientStatistics(ClassArrays):
         Args:
             dim: D, the number of features.
             gram: True to keep G, False to keep q instead.
-            blocks: the sizes of the blocks of features; None for a single block.
-            like: an array whose library and device to use; None for numpy.
+            blocks: The sizes of the blocks of features; None for a single block.
+            like: An array whose library and device to use; None for numpy.
 
         Returns:
             The empty statistics.
@@ -218,7 +225,7 @@ class SufficientStatistics(ClassArrays):
         """mu_c = s_c / n_c for the first `known` classes.
 
         Args:
-            known: the number of classes.
+            known: The number of classes.
 
         Returns:
             The means, known x D.
@@ -229,8 +236,8 @@ class SufficientStatistics(ClassArrays):
         """Add the frames of a batch.
 
         Args:
-            z: the features of the frames, N x D.
-            columns: the row of the class of each frame, on the device of z.
+            z: The features of the frames, N x D.
+            columns: The row of the class of each frame, on the device of z.
         """
         # torch converts CHUNK frames to float64 at a time, numpy all of them.
         size = CHUNK if is_torch_array(z) else len(z)
@@ -257,8 +264,8 @@ class SufficientStatistics(ClassArrays):
         """Add all frames that `other` has seen.
 
         Args:
-            other: statistics of the same features, on any device.
-            columns: the row in these statistics of each class of `other`, without repetition.
+            other: Statistics of the same features, on any device.
+            columns: The row in these statistics of each class of `other`, without repetition.
         """
         for name in self.row_names:
             ours = self.arrays[name]
@@ -275,7 +282,7 @@ class SufficientStatistics(ClassArrays):
         frames remain in t.
 
         Args:
-            row: the row of the class.
+            row: The row of the class.
         """
         if self.has_gram and self.n[row] > 0:
             for gram, features in self.squares():
@@ -328,7 +335,7 @@ class SufficientStatistics(ClassArrays):
         """tr S / t, the mean of |z - mu|^2, in the last block.
 
         Args:
-            known: the number of classes; without G, the mean is taken over their frames.
+            known: The number of classes; without G, the mean is taken over their frames.
 
         Returns:
             The mean squared deviation.
@@ -382,8 +389,8 @@ def within_class_scatter(n: Array, s: Array, gram: Array) -> Array:
     """S = sum_i (z_i - mu_c(i)) (z_i - mu_c(i))^T = G - sum_c s_c s_c^T / n_c.
 
     Args:
-        n: the number of frames of each class.
-        s: the sum of the features of each class, classes x D.
+        n: The number of frames of each class.
+        s: The sum of the features of each class, classes x D.
         gram: G = sum_i z_i z_i^T, D x D; it is overwritten with S.
 
     Returns:
@@ -458,7 +465,7 @@ def split_symmetric(product: Array) -> tuple[Array, Array, Array]:
     """Split symmetric tensors into the parts that `packed_blocks` returns: B, and those of A and C.
 
     Args:
-        product: a symmetric torch tensor, or a stack of them, ... x D x D.
+        product: A symmetric torch tensor, or a stack of them, ... x D x D.
 
     Returns:
         B, the upper triangle of A and the lower triangle of C, each 0 elsewhere.
@@ -541,7 +548,7 @@ def column(packed: Array, dim: int, k: int) -> Array:
     Args:
         packed: G, D (D + 1) / 2 numbers.
         dim: D.
-        k: the index of the column.
+        k: The index of the column.
 
     Returns:
         The D numbers of the column, a new array.
@@ -569,9 +576,9 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
 
     Args:
         packed: G, D (D + 1) / 2 numbers, in numpy.
-        tolerance: the error allowed for each diagonal element of F^T F, D positive numbers. The
+        tolerance: The error allowed for each diagonal element of F^T F, D positive numbers. The
             errors of the other elements are at most the largest of these.
-        most: the largest number of rows allowed.
+        most: The largest number of rows allowed.
 
     Returns:
         F; None if G is not positive semidefinite, or if F would need more rows.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace
+from primavista.array_library import Array, array_namespace
 from primavista.heads.base import Familiarity
 
 GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for
@@ -38,7 +38,7 @@ class Strangers(NamedTuple):
     Args:
         usual: M, the location.
         spread: sigma, the scale; positive.
-        freedom: the degrees of freedom of t.
+        freedom: The degrees of freedom of t.
     """
 
     usual: float
@@ -52,7 +52,7 @@ class Strangers(NamedTuple):
         approximately 1 / (1 + exp(-1.5976 x - 0.07056 x^3)).
 
         Args:
-            s: real numbers, an array of any shape.
+            s: Real numbers, an array of any shape.
 
         Returns:
             Numbers from 0 to 1 in the same shape, accurate to about 0.002.
@@ -79,10 +79,10 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
     Student's t.
 
     Args:
-        likeness: the likeness of a frame of each lesson to each class, L x K. The likeness to the
+        likeness: The likeness of a frame of each lesson to each class, L x K. The likeness to the
             own class is not used.
-        columns: the column of the class of each lesson.
-        generic: the standard deviation of the likeness of generic frames to one another.
+        columns: The column of the class of each lesson.
+        generic: The standard deviation of the likeness of generic frames to one another.
 
     Returns:
         The predictive distribution.
@@ -127,7 +127,7 @@ def middle_shares(beta: Sequence[float]) -> Floats:
     The first place reads the whole picture, which shows the room, so it gets no weight.
 
     Args:
-        beta: the weights of the places; the first reads the whole picture.
+        beta: The weights of the places; the first reads the whole picture.
 
     Returns:
         beta with 0 for the first place, divided by its sum; 1 if there is only one place.
@@ -143,9 +143,9 @@ def usual_room(alike: Floats, columns: Integers) -> float:
     """Compute the mean similarity of the rooms of different classes, e of `room_lift`.
 
     Args:
-        alike: the cosine similarity of a frame of each lesson to the mean of each class, both of
+        alike: The cosine similarity of a frame of each lesson to the mean of each class, both of
             the whole picture, L x K.
-        columns: the column of the class of each lesson.
+        columns: The column of the class of each lesson.
 
     Returns:
         The mean similarity of a lesson to the classes other than its own, in which each class has
@@ -169,9 +169,9 @@ def room_lift(alike: Array, likeness: Array, usual: float) -> Array:
     r >= e, there is nothing to correct.
 
     Args:
-        alike: the cosine similarities of frames to the means of classes, both of the whole
+        alike: The cosine similarities of frames to the means of classes, both of the whole
             picture, N x K.
-        likeness: the likeness of the frames to each class, N x K.
+        likeness: The likeness of the frames to each class, N x K.
         usual: e, the mean of r over lessons.
 
     Returns:
@@ -186,9 +186,9 @@ def lessons_lifted(likeness: Floats, alike: Floats, columns: Integers, usual: fl
     """Add to the likeness of each lesson its `room_lift` among the classes other than its own.
 
     Args:
-        likeness: the likeness of a frame of each lesson to each class, L x K.
-        alike: the cosine similarities, as in `usual_room`.
-        columns: the column of the class of each lesson.
+        likeness: The likeness of a frame of each lesson to each class, L x K.
+        alike: The cosine similarities, as in `usual_room`.
+        columns: The column of the class of each lesson.
         usual: e of `room_lift`.
 
     Returns:
@@ -224,13 +224,13 @@ class LessonFamiliarity(Familiarity):
     Args:
         directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
         centre: g, D numbers.
-        places: the slice of the features that belongs to each place.
-        w: the scaled weights, classes x D.
-        b: the scaled offsets, one number per class.
+        places: The slice of the features that belongs to each place.
+        w: The scaled weights, classes x D.
+        b: The scaled offsets, one number per class.
         rooms: (mu_c0 - g_0) / |mu_c0 - g_0| of the first place, classes x D_0; 0 if it is the only
             place.
         usual_room: e of `room_lift`.
-        strangers: the distribution of s for strangers.
+        strangers: The distribution of s for strangers.
     """
 
     directions: Array

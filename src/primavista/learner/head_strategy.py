@@ -9,7 +9,7 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64, to_numpy
+from primavista.array_library import Array, array_namespace, float32, float64, to_numpy
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import generic_frames
@@ -270,10 +270,7 @@ class HeadStrategy(TaughtStrategy):
     def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
         """Become the strategy that would have learned the lessons of both."""
         if not self._is_mergeable_with(other):
-            raise InputError(
-                f"{self.settings.strategy} depends on the order of its batches, so it cannot be "
-                f"merged; those that can are {', '.join(MERGEABLE)}"
-            )
+            raise not_mergeable(self.settings)
         _check_equal_settings(self, other)
         assert isinstance(self.head, AnalyticHead)
         assert isinstance(other.head, AnalyticHead)
@@ -361,6 +358,14 @@ def _check_like(
         raise InputError(
             f"{name} is {array.dtype} of shape {array.shape}, expected {own.dtype} like {own.shape}"
         )
+
+
+def not_mergeable(settings: Settings) -> InputError:
+    """Return the error for a strategy that cannot be merged."""
+    return InputError(
+        f"{settings.strategy} depends on the order of its batches, so it cannot be merged; those "
+        f"that can are {', '.join(MERGEABLE)}"
+    )
 
 
 def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.arrays import Array
+from primavista.array_library import Array
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
@@ -22,6 +22,7 @@ from primavista.backbones.spec import NETWORK_NAMES, Spec
 from primavista.engine.representation import Representation, choose_device
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays
+from primavista.learner.head_strategy import not_mergeable
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
@@ -39,8 +40,7 @@ from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.creation import create
-from primavista.strategies.merging import merge
-from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features, judge_windows
+from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features
 from primavista.strategies.options import Options
 from primavista.strategies.state import check_loaded, groups_of, load_arrays, strategy_arrays
 
@@ -266,7 +266,6 @@ class TorchStrategy(TaughtStrategy):
         own, options = self.strategy, dict[str, Any](self.settings.options)
         made = create(self.settings.strategy, own.backbone, seed=self.settings.seed, **options)
         made = made.to(own.device)
-        made.prepare_like(own)
         made.representation.use_engine(own.representation.engine)
         return type(self)(self.settings, made)
 
@@ -301,7 +300,7 @@ class TorchStrategy(TaughtStrategy):
 
     def judge_windows(self, z: Floats) -> Verdict:
         """Compute the same for the features of windows."""
-        return _verdict(judge_windows(self.strategy, torch.from_numpy(z).to(self.strategy.device)))
+        return _verdict(judge_features(self.strategy, torch.from_numpy(z).to(self.strategy.device)))
 
     def window_reader(self) -> WindowReader:
         """Return what is read of a window; `InputError` if the strategy trains its network."""
@@ -321,10 +320,8 @@ class TorchStrategy(TaughtStrategy):
         self.strategy.forget(i)
 
     def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
-        """Become the strategy that would have learned the lessons of both."""
-        if not isinstance(other, TorchStrategy):
-            raise InputError("their strategies differ: merge learners with equal settings")
-        merge(self.strategy, other.strategy, ids)
+        """Refuse: what is learned by gradient descent depends on the order of the batches."""
+        raise not_mergeable(self.settings)
 
     def arrays(self, *, network: bool = True) -> Arrays:
         """Return the arrays of the state as they go into a file."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from primavista.arrays import is_torch_array
+from primavista.array_library import is_torch_array
 from primavista.errors import InputError
 from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import (

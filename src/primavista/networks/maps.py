@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from primavista.backbones.onnx import no_maps
 from primavista.backbones.places import CELL, Place, WindowReader
 from primavista.networks.base import Backbone
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone, make_readable, reading
 
 TOLERANCE = 1e-3
-# a context variable, since threads may share a backbone
-_maps: ContextVar[dict[int, Tensor] | None] = ContextVar("window maps", default=None)
-
-
-@dataclass(frozen=True)
-class _MapHook:
-    """The forward hook of a module whose map is read."""
-
-    number: int
-
-    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
-        maps = _maps.get()
-        if maps is not None:
-            maps[self.number] = output.to(torch.promote_types(output.dtype, torch.float32))
 
 
 class MapBackbone(nn.Module):
@@ -56,9 +39,9 @@ class MapBackbone(nn.Module):
                 if block not in modules:
                     modules.append(block)
                 places.append(Place(modules.index(block), share))
-        _remove_hooks(backbone)
-        for number, module in enumerate(modules):
-            module.register_forward_hook(_MapHook(number))
+        for module in modules:
+            make_readable(module)
+        self._modules_read = tuple(modules)
         self.count = len(modules)
         root = isinstance(backbone, MiddleBackbone)
         self.reader = WindowReader(tuple(places), root, backbone.spec.size)
@@ -78,13 +61,15 @@ class MapBackbone(nn.Module):
         Returns:
             One tensor per map, N x C x h x w.
         """
-        found: dict[int, Tensor] = {}
-        before = _maps.set(found)
-        try:
+        maps: dict[nn.Module, Tensor] = {}
+
+        def read_map(module: nn.Module, output: Tensor) -> None:
+            if module in self._modules_read:
+                maps[module] = output.to(torch.promote_types(output.dtype, torch.float32))
+
+        with reading(read_map):
             Backbone.forward(self._backbone[0], frames)
-        finally:
-            _maps.reset(before)
-        return tuple(found[number] for number in range(self.count))
+        return tuple(maps[module] for module in self._modules_read)
 
     @torch.no_grad()
     def _check(self) -> None:
@@ -126,14 +111,6 @@ def _feature_map(backbone: Backbone) -> nn.Module:
         if mean.shape == own.shape and torch.allclose(mean, own, TOLERANCE, TOLERANCE):
             return module
     raise no_maps(backbone.spec.name)
-
-
-def _remove_hooks(backbone: Backbone) -> None:
-    """Remove the hooks of an earlier reader, including those that a copy of a backbone has."""
-    for module in backbone.modules():
-        hooks = module._forward_hooks
-        for key in [key for key, hook in hooks.items() if isinstance(hook, _MapHook)]:
-            del hooks[key]
 
 
 def _noise(height: int, width: int, device: torch.device) -> Tensor:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.places import PLACES, PRIORS, ROOT_SOFTENING
+from primavista.backbones.places import PLACES, PRIORS, ROOT_SOFTENING, middle_weights
 from primavista.backbones.reference import shipped_reference
 from primavista.networks.base import Backbone, named_weights
 
@@ -20,30 +22,33 @@ MAX_PREFIX_TOKENS = 5  # the class token of a transformer and four registers
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """The state of one forward pass: the weights of each place, and the numbers read so far."""
-
-    weights: list[Tensor]
-    read: dict[int, Tensor] = field(default_factory=dict)
-
-
 # a context variable, since threads may share a backbone
-_pass: ContextVar[_Pass | None] = ContextVar("middle", default=None)
+_reader: ContextVar[Callable[[nn.Module, Tensor], None] | None] = ContextVar("reader", default=None)
 
 
-@dataclass(frozen=True)
-class _MiddleHook:
-    """The forward hook of the block that is read at one place."""
+def make_readable(module: nn.Module) -> None:
+    """Give a module a forward hook, which does nothing outside `reading`."""
+    if _show_output not in module._forward_hooks.values():
+        module.register_forward_hook(_show_output)
 
-    place: int
 
-    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
-        current = _pass.get()
-        if current is not None:  # read at once: the next layer may overwrite the map
-            x = as_map(output)
-            x = x.to(torch.promote_types(x.dtype, torch.float32))
-            current.read[self.place] = (x * current.weights[self.place]).sum((2, 3))
+def _show_output(module: nn.Module, inputs: object, output: Tensor) -> None:
+    reader = _reader.get()
+    if reader is not None:
+        reader(module, output)
+
+
+@contextmanager
+def reading(reader: Callable[[nn.Module, Tensor], None]) -> Iterator[None]:
+    """Call `reader` with each readable module that runs inside the block, and its output.
+
+    The reader reads at once, because the next layer may overwrite the output.
+    """
+    before = _reader.set(reader)
+    try:
+        yield
+    finally:
+        _reader.reset(before)
 
 
 class MiddleBackbone(Backbone):
@@ -57,7 +62,7 @@ class MiddleBackbone(Backbone):
     features are read.
 
     Args:
-        backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
+        backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
 
     >>> from primavista.networks.base import build
     >>> MiddleBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
@@ -69,35 +74,22 @@ class MiddleBackbone(Backbone):
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(copy.deepcopy(backbone.body), backbone.spec, backbone.body_dim)
-        self._remove_hooks()
         blocks = blocks_with_maps(self)
         places = PLACES if blocks else ()
         sizes = [self.dim]
-        read = []
+        # the block of each place after the first, and the fraction of the side that is read
+        self.read: list[tuple[nn.Module, float]] = []
         for place, (depth, share) in enumerate(places):
             block, (channels, height, width) = blocks[math.ceil(len(blocks) * depth / 6) - 1]
-            rows, columns = middle_weights(height, share), middle_weights(width, share)
-            weights = (rows[:, None] * columns).to(self.scale.device)
-            self.register_buffer(f"middle_{place}", weights, persistent=False)
-            block.register_forward_hook(_MiddleHook(place))
+            weights = np.outer(middle_weights(height, share), middle_weights(width, share))
+            middle = torch.from_numpy(weights).to(self.scale.device)
+            self.register_buffer(f"middle_{place}", middle, persistent=False)
+            make_readable(block)
             sizes.append(channels)
-            read.append((block, share))
+            self.read.append((block, share))
         self.sizes = tuple(sizes)
         self.priors = PRIORS if places else (1.0,)
         self.dim = sum(sizes)
-        self._read = read
-
-    @property
-    def read(self) -> list[tuple[nn.Module, float]]:
-        """The block of each place after the first, and the fraction of the side that is read."""
-        return list(self._read)
-
-    def _remove_hooks(self) -> None:
-        """Remove the hooks that a copy of a backbone of this class brings with it."""
-        for module in self.modules():
-            hooks = module._forward_hooks
-            for key in [key for key, hook in hooks.items() if isinstance(hook, _MiddleHook)]:
-                del hooks[key]
 
     def forward(self, frames: Tensor) -> Tensor:
         """Compute the features of some frames.
@@ -110,37 +102,22 @@ class MiddleBackbone(Backbone):
         """
         if not self.sizes:
             return super().forward(frames)  # the constructor is still looking for blocks
-        places = range(len(self.sizes) - 1)
-        current = _Pass([self.get_buffer(f"middle_{place}") for place in places])
-        before = _pass.set(current)
-        try:
-            own = super().forward(frames)
-        finally:
-            _pass.reset(before)
-        own = own.to(torch.promote_types(own.dtype, torch.float32))
-        x = torch.cat([own, *(current.read[place] for place in places)], 1)
+        means: dict[int, Tensor] = {}
+
+        def read_middle(module: nn.Module, output: Tensor) -> None:
+            for place, (block, _) in enumerate(self.read):
+                if block is module:
+                    weights = self.get_buffer(f"middle_{place}")
+                    means[place] = (_float(as_map(output)) * weights).sum((2, 3))
+
+        with reading(read_middle):
+            own = _float(super().forward(frames))
+        x = torch.cat([own, *(means[place] for place in range(len(self.read)))], 1)
         return x / (x.abs() + ROOT_SOFTENING).sqrt()
 
 
-def middle_weights(side: int, share: float) -> Tensor:
-    """Return the weights of the mean over the centre of a side; border pixels count in part.
-
-    Args:
-        side: the number of pixels.
-        share: the fraction of the side that counts.
-
-    Returns:
-        `side` numbers that sum to 1.
-
-    >>> middle_weights(4, 1 / 2).tolist()
-    [0.0, 0.5, 0.5, 0.0]
-    >>> [round(w, 3) for w in middle_weights(5, 1 / 2).tolist()]
-    [0.0, 0.3, 0.4, 0.3, 0.0]
-    """
-    low, high = side * (1 - share) / 2, side * (1 + share) / 2
-    at = torch.arange(side, dtype=torch.float64)
-    inside = ((at + 1).clamp(max=high) - at.clamp(min=low)).clamp(min=0)
-    return (inside / inside.sum()).float()
+def _float(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def as_map(x: Tensor) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from primavista.errors import InputError
+from primavista.heads.base import ClassArrays
 
 
 class AnySize(nn.Module):
@@ -115,24 +115,7 @@ class Rows(AnySize):
         return [(name, getattr(self, name)) for name in self._row_names]
 
 
-class RowArrays(Protocol):
-    """A group of named arrays, some with one row per class; see `heads.base.ClassArrays`."""
-
-    ON_CPU: ClassVar[tuple[str, ...]]
-    arrays: MutableMapping[str, Any]
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-
-    def expand(self, rows: int) -> None:
-        """Append rows of 0 until there are `rows`."""
-
-    def drop(self, row: int) -> None:
-        """Delete one row; the rows below it move up."""
-
-
-G = TypeVar("G", bound=RowArrays)
+G = TypeVar("G", bound=ClassArrays)
 
 
 class ArrayBuffers(Rows, Generic[G]):

@@ -89,7 +89,7 @@ class Memory(Rows):
             fields: The other fields, with one entry per pattern, in the same order.
 
         Raises:
-            InputError: if there are more than `limit` patterns, or if the fields are not those that
+            InputError: If there are more than `limit` patterns, or if the fields are not those that
                 were declared. Nothing has changed then.
         """
         if set(fields) != set(self._fields):

@@ -52,7 +52,7 @@ class AR1(GradientStrategy):
 
     Args:
         backbone: The network. The strategy works on a copy of it.
-        settings: `seed`, `options`, and options by name; see `TrainableStrategy`.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
     OPTIONS = AR1Options

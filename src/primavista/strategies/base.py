@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Self, TypeGuard, final
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import check_finite
 from primavista.backbones.spec import check_seed
 from primavista.engine.cuda_graph import ReusedOnGPU
 from primavista.engine.frames import are_features, check_frames, check_labels, split_indices
-from primavista.engine.representation import Representation, check_finite
+from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.heads.caches import Derived, NotCopied
 from primavista.media.frames import Frames
@@ -35,15 +36,15 @@ class Batch:
     """One training batch B_i: any number of patterns, of any classes.
 
     Args:
-        i: the number of the batch, from 1; from 2 if `first_batch=False`.
-        inputs: the frames; or, if the representation is frozen, their features (float, N x D).
-        columns: the column in the scores (the row in the head) of the class of each pattern, on
+        i: The number of the batch, from 1; from 2 if `first_batch=False`.
+        inputs: The frames; or, if the representation is frozen, their features (float, N x D).
+        columns: The column in the scores (the row in the head) of the class of each pattern, on
             the CPU.
-        present: the columns of the classes in the batch, on the CPU.
-        cur: the number of patterns of each class in `present`, on the CPU.
-        new: the labels that were never seen before.
-        sessions: the session of each pattern; None if unknown.
-        progress: called with the number of patterns learned so far; None for no reports.
+        present: The columns of the classes in the batch, on the CPU.
+        cur: The number of patterns of each class in `present`, on the CPU.
+        new: The labels that were never seen before.
+        sessions: The session of each pattern; None if unknown.
+        progress: Called with the number of patterns learned so far; None for no reports.
     """
 
     i: int
@@ -78,12 +79,12 @@ class LearnReport:
     """The outcome of learning one batch.
 
     Args:
-        batch: the number of the batch, from 1; from 2 if `first_batch=False`.
-        patterns: the number of patterns learned.
-        new_classes: the labels that were never seen before.
-        losses: the mean loss of each epoch; empty for strategies without gradient descent.
-        saturated: the fraction of guarded weights with F = max_F, for strategies with a guard.
-        stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free. `learn`
+        batch: The number of the batch, from 1; from 2 if `first_batch=False`.
+        patterns: The number of patterns learned.
+        new_classes: The labels that were never seen before.
+        losses: The mean loss of each epoch; empty for strategies without gradient descent.
+        saturated: The fraction of guarded weights with F = max_F, for strategies with a guard.
+        stored_bytes: The size of all stored frames or activations; 0 if rehearsal-free. `learn`
             adds up the contents of every `Memory`.
     """
 
@@ -102,12 +103,11 @@ class Strategy(AnySize, ABC):
     buffers only, so `state_dict()` is complete. Patterns of earlier batches are kept in a `Memory`,
     which bounds, counts and forgets them. Random numbers come from generators seeded by
     (seed, batch, epoch), so there is no random state. A strategy with a frozen representation
-    extends `EmbeddingStrategy`, a strategy that can be merged extends `MergeableStrategy`, and a
-    strategy that recognises strangers satisfies `OpenSet`.
+    extends `EmbeddingStrategy`; one that recognises strangers satisfies `OpenSet`.
 
     Args:
-        backbone: the network. The strategy works on a copy of it.
-        seed: the seed of all random choices.
+        backbone: The network. The strategy works on a copy of it.
+        seed: The seed of all random choices.
         first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
     """
 
@@ -160,14 +160,14 @@ class Strategy(AnySize, ABC):
         """Learn one batch.
 
         Args:
-            images: frames, uint8, N x H x W x 3.
-            labels: one label >= 0 per frame.
-            sessions: the session that each frame belongs to; None if unknown.
-            progress: called with the number of patterns learned so far and their total, over all
+            images: Frames, uint8, N x H x W x 3.
+            labels: One label >= 0 per frame.
+            sessions: The session that each frame belongs to; None if unknown.
+            progress: Called with the number of patterns learned so far and their total, over all
                 epochs.
 
         Raises:
-            InputError: if the frames or labels are not valid. Nothing has changed then.
+            InputError: If the frames or labels are not valid. Nothing has changed then.
         """
         frames = check_frames(images)
         labels = check_labels(labels, len(frames))
@@ -190,7 +190,7 @@ class Strategy(AnySize, ABC):
         """Score frames.
 
         Args:
-            images: frames, uint8, N x H x W x 3.
+            images: Frames, uint8, N x H x W x 3.
 
         Returns:
             N x len(classes), one column per known class in the order of `classes`. The class with
@@ -208,10 +208,10 @@ class Strategy(AnySize, ABC):
         """Forget a class. It can be learned again later as a new class.
 
         Args:
-            label: the label of a known class.
+            label: The label of a known class.
 
         Raises:
-            InputError: if the class is not known. Nothing has changed then.
+            InputError: If the class is not known. Nothing has changed then.
         """
         column = (self.classes == label).nonzero()
         if not len(column):
@@ -230,7 +230,7 @@ class Strategy(AnySize, ABC):
         """Learn one batch, which has been checked and whose new classes have their columns.
 
         Args:
-            B: the batch B_i.
+            B: The batch B_i.
         """
 
     @abstractmethod
@@ -238,7 +238,7 @@ class Strategy(AnySize, ABC):
         """Turn features into scores.
 
         Args:
-            z: features, N x D.
+            z: Features, N x D.
 
         Returns:
             N x K, with at least one column per known class, in the order of `classes`.
@@ -248,7 +248,7 @@ class Strategy(AnySize, ABC):
         """Return the features of a whole batch in evaluation mode, N x D; compute them if needed.
 
         Args:
-            B: a batch of frames or of features.
+            B: A batch of frames or of features.
         """
         if B.has_features:
             assert isinstance(B.inputs, Tensor)
@@ -270,10 +270,10 @@ class Strategy(AnySize, ABC):
         several runs at once.
 
         Args:
-            inputs: frames or features.
-            labels: one label per pattern.
-            sessions: the session of each pattern; None if unknown.
-            progress: called with the number of patterns learned so far and their total.
+            inputs: Frames or features.
+            labels: One label per pattern.
+            sessions: The session of each pattern; None if unknown.
+            progress: Called with the number of patterns learned so far and their total.
         """
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         before = set(self.classes.tolist())
@@ -287,7 +287,7 @@ class Strategy(AnySize, ABC):
         """Return the columns of labels; a label never seen before gets a new column.
 
         Args:
-            labels: labels of classes, known or new.
+            labels: Labels of classes, known or new.
         """
         columns = {label: column for column, label in enumerate(self.classes.tolist())}
         new = [label for label in labels if label not in columns]
@@ -309,14 +309,6 @@ class Strategy(AnySize, ABC):
         made = copy.deepcopy(self, {id(part): part for part in shared})
         made.on_step = self.on_step
         return made
-
-    def prepare_like(self, other: Self) -> None:
-        """Take over the preparations that an equal strategy made before its first batch.
-
-        Args:
-            other: a strategy of the same class, options and backbone. Nothing that it has learned
-                is taken over.
-        """
 
     def _finished(self, report: LearnReport) -> LearnReport:
         self.end_batch()
@@ -370,7 +362,7 @@ class EmbeddingStrategy(Strategy):
         """Compute the features of frames in evaluation mode, N x D.
 
         Args:
-            images: frames, uint8, N x H x W x 3.
+            images: Frames, uint8, N x H x W x 3.
         """
         return self.representation.features(check_frames(images), frozen=self.embeds)
 
@@ -381,12 +373,12 @@ class EmbeddingStrategy(Strategy):
         """Learn one batch from the features that `embed` returns; see `learn`.
 
         Args:
-            z: features, N x D.
-            labels: one label >= 0 per pattern.
-            sessions: the session that each pattern belongs to; None if unknown.
+            z: Features, N x D.
+            labels: One label >= 0 per pattern.
+            sessions: The session that each pattern belongs to; None if unknown.
 
         Raises:
-            InputError: if this batch trains the representation, or if the arguments are not valid.
+            InputError: If this batch trains the representation, or if the arguments are not valid.
         """
         if not self.embeds:
             raise InputError(
@@ -405,7 +397,7 @@ class EmbeddingStrategy(Strategy):
         """Score the features that `embed` returns; see `scores`.
 
         Args:
-            z: features, N x D.
+            z: Features, N x D.
         """
         return self.score_features(self._checked_features(z))[:, : len(self.classes)]
 
@@ -425,6 +417,6 @@ def is_frozen(strategy: Strategy) -> TypeGuard[EmbeddingStrategy]:
     """Return True if the representation of a strategy is frozen now, so that it has `embed`.
 
     Args:
-        strategy: any strategy.
+        strategy: Any strategy.
     """
     return isinstance(strategy, EmbeddingStrategy) and strategy.embeds

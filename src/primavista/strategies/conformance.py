@@ -14,7 +14,7 @@ from primavista.errors import InputError
 from primavista.networks.base import Backbone
 from primavista.nn.memory import Memory, memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
-from primavista.strategies.merging import MergeableStrategy, merge
+from primavista.strategies.frozen import AnalyticStrategy
 from primavista.strategies.open_set import judge, tells_strangers
 
 Factory = Callable[[Backbone], Strategy]
@@ -26,13 +26,13 @@ def check_strategy(factory: Factory) -> list[str]:
     """Run every check of the conformance suite on a strategy. It takes seconds.
 
     Args:
-        factory: makes a new strategy from a backbone.
+        factory: Makes a new strategy from a backbone.
 
     Returns:
         The names of the checks, which have all passed.
 
     Raises:
-        AssertionError: if a check fails; the message says which requirement is violated.
+        AssertionError: If a check fails; the message says which requirement is violated.
 
     >>> from primavista.strategies.creation import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
@@ -47,7 +47,7 @@ def tiny_backbone(seed: int = 1) -> Backbone:
     """Return a depthwise separable network with 16 features, for checks that take milliseconds.
 
     Args:
-        seed: the seed of its weights.
+        seed: The seed of its weights.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -69,8 +69,8 @@ def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return one frame per label: noise and a square; the label sets its colour and position.
 
     Args:
-        labels: the labels of the frames.
-        seed: the seed of the noise.
+        labels: The labels of the frames.
+        seed: The seed of the noise.
     """
     noise = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 80, (len(labels), SIDE, SIDE, 3), generator=noise, dtype=torch.uint8)
@@ -388,7 +388,7 @@ def _check_others_after_forgetting(
     strategy: Strategy, before: Tensor, after: Tensor, never: Tensor
 ) -> None:
     assert after.shape == before.shape
-    if isinstance(strategy, MergeableStrategy):
+    if isinstance(strategy, AnalyticStrategy):
         # the others lose a negative, so their scores change, but not their order
         order = before[::2].argmax(1)
         assert after[::2].argmax(1).equal(order), (
@@ -469,25 +469,21 @@ def embedding_is_the_same_road(factory: Factory) -> None:
 
 
 def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
-    """Check that a mergeable strategy gives the same scores for any order, grouping and merge.
+    """Check that an analytic strategy gives the same scores for any order, grouping and merge.
 
     A lesson is all frames of one class in one session; they stay in one batch, and their order in
-    the batch does not matter. Any other strategy must refuse to be merged.
+    the batch does not matter.
     """
     strategies = [factory(tiny_backbone()) for _ in range(4)]
-    mergeable = [strategy for strategy in strategies if isinstance(strategy, MergeableStrategy)]
-    if not mergeable:
-        try:
-            merge(strategies[0], strategies[1])
-        except InputError:
-            return
-        raise AssertionError("a strategy that depends on the order must refuse to be merged")
-    whole, regrouped, left, right = mergeable
+    analytic = [strategy for strategy in strategies if isinstance(strategy, AnalyticStrategy)]
+    if not analytic:
+        return
+    whole, regrouped, left, right = analytic
     images, labels = toy_batch([5, 1, 1, 3, 5, 8, 3, 3, 1, 5, 8, 5])
     sessions = torch.tensor([0, 1, 0, 2, 0, 3, 0, 2, 1, 4, 3, 4])
     z = whole.embed(images)
 
-    def teach(strategy: MergeableStrategy, *some: int) -> None:
+    def teach(strategy: AnalyticStrategy, *some: int) -> None:
         """Teach the frames of some sessions as one batch, in reverse order."""
         rows = torch.cat([(sessions == session).nonzero()[:, 0] for session in some]).flip(0)
         strategy.learn_embedded(z[rows], labels[rows], sessions[rows])
@@ -498,7 +494,7 @@ def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
     teach(left, 2, 4)
     teach(right, 0, 3, 1)
     before = _copy(right)
-    merge(left, right)
+    left.head.merge(right.head, torch.tensor(left.columns_of(right.classes.tolist())))
     assert _same(before, right.state_dict()), "merging changed the other"
     expected = whole.scores_embedded(z)[:, whole.classes.argsort()]
     for strategy in (regrouped, left):
@@ -609,7 +605,7 @@ def hidden_size(strategy: nn.Module) -> int:
     """Count the elements of tensors and containers in plain attributes, outside the state.
 
     Args:
-        strategy: any module.
+        strategy: Any module.
     """
     seen: set[int] = set()
 

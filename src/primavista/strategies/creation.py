@@ -29,11 +29,11 @@ def create(
     """Create a strategy with the paper's hyperparameters.
 
     Args:
-        name: one of `names()`.
-        backbone: the network; the strategy works on a copy of it, on the same device.
-        protocol: take the limits of batch renormalisation from this column of Table 5.
-        seed: the seed of every random choice.
-        overrides: options of the strategy that replace its hyperparameters.
+        name: One of `names()`.
+        backbone: The network; the strategy works on a copy of it, on the same device.
+        protocol: Take the limits of batch renormalisation from this column of Table 5.
+        seed: The seed of every random choice.
+        overrides: Options of the strategy that replace its hyperparameters.
 
     >>> from primavista.networks.base import build
     >>> tiny = build("mobilenet_v1", "random", width=0.25, size=32)

@@ -21,10 +21,10 @@ class DSLDA(FrozenStrategy):
     """Deep streaming linear discriminant analysis (Hayes & Kanan 2020); see `DSLDAHead`.
 
     Args:
-        backbone: the network; a copy of it is kept.
-        seed: seeds the order of the patterns if the representation is tuned.
-        options: the options; the defaults if None.
-        overrides: options by name, which replace those in `options`.
+        backbone: The network; a copy of it is kept.
+        seed: Seeds the order of the patterns if the representation is tuned.
+        options: The options; the defaults if None.
+        overrides: Options by name, which replace those in `options`.
     """
 
     OPTIONS = DSLDAOptions

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,6 @@ from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
-from primavista.strategies.merging import MergeableStrategy
 
 
 class FrozenStrategy(EmbeddingStrategy):
@@ -43,7 +40,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Learn one batch: the head learns its features.
 
         Args:
-            B: the batch, checked.
+            B: The batch, checked.
 
         Returns:
             The report; it has losses if the representation was tuned first.
@@ -64,7 +61,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Score features with the head.
 
         Args:
-            z: the features of the backbone, N x D.
+            z: The features of the backbone, N x D.
 
         Returns:
             N x len(classes).
@@ -86,7 +83,7 @@ class FrozenStrategy(EmbeddingStrategy):
         """Transform the features of the backbone into those that the head learns from.
 
         Args:
-            z: the features of the backbone, N x D.
+            z: The features of the backbone, N x D.
 
         Returns:
             The features of the head.
@@ -95,11 +92,11 @@ class FrozenStrategy(EmbeddingStrategy):
         return features
 
 
-class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
-    """A strategy solved from sums: the order and grouping of the lessons do not matter."""
+class AnalyticStrategy(FrozenStrategy):
+    """A strategy solved from sums: the order and grouping of the lessons do not matter.
+
+    A lesson is the frames of one class in one session, or in one batch if no sessions are given.
+    """
 
     head: AnalyticHead
     moments: ArrayBuffers[SufficientStatistics]  # the statistics, under their name in files
-
-    def _merge(self, other: Self, columns: Tensor) -> None:
-        self.head.merge(other.head, columns)

@@ -14,9 +14,9 @@ class Look:
     """The look of a strategy in figures.
 
     Args:
-        light: the colour on white paper.
-        dark: the colour on a dark page.
-        marker: the marker, in matplotlib's notation.
+        light: The colour on white paper.
+        dark: The colour on a dark page.
+        marker: The marker, in matplotlib's notation.
     """
 
     light: str
@@ -45,12 +45,12 @@ class StrategyInfo:
     gets the defaults, and a look that depends on its name and on the strategies registered before.
 
     Args:
-        name: the name for `create` and the command line, such as `ar1*`.
-        title: the name in figures and tables, such as `AR1*`.
+        name: The name for `create` and the command line, such as `ar1*`.
+        title: The name in figures and tables, such as `AR1*`.
         where: `module:Class`.
-        source: the origin of the hyperparameters.
-        options: options that differ from the defaults of the class.
-        table: the names of the hyperparameters that tables show.
+        source: The origin of the hyperparameters.
+        options: Options that differ from the defaults of the class.
+        table: The names of the hyperparameters that tables show.
         training_options: True if it takes the options of gradient descent: `capacity`,
             `first_batch`, the limits of batch renormalisation.
         analytic: True if it keeps sums over frames, so that learners can be merged.
@@ -58,9 +58,9 @@ class StrategyInfo:
         open_set_option: True if the option `open_set=True` makes it recognise strangers.
         joint: True if it trains on all data at once, like the upper bound Cumulative.
         retrains: True if it trains from scratch on stored data, so that a plan sets how often.
-        norm: its default normalisation, which reports do not mention; None if it has none.
-        cost: the time of one batch relative to AR1*, for estimates of the remaining time.
-        look: its colours and marker in figures.
+        norm: Its default normalisation, which reports do not mention; None if it has none.
+        cost: The time of one batch relative to AR1*, for estimates of the remaining time.
+        look: Its colours and marker in figures.
     """
 
     name: str

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from primavista.engine.frames import check_frames, split_indices
 from primavista.heads.base import Familiarity
-from primavista.heads.statistics import AnalyticHead
 from primavista.media.frames import Frames
 from primavista.strategies.base import Strategy
 
@@ -43,8 +42,8 @@ class Judgement:
 
     Args:
         scores: N x K; softmax(scores / temperature) gives probabilities.
-        temperature: the calibration of the scores.
-        familiarity: one value per frame; None if the strategy does not recognise strangers.
+        temperature: The calibration of the scores.
+        familiarity: One value per frame; None if the strategy does not recognise strangers.
     """
 
     scores: Tensor
@@ -56,7 +55,7 @@ def tells_strangers(strategy: Strategy) -> bool:
     """Return True if a strategy has a familiarity.
 
     Args:
-        strategy: any strategy.
+        strategy: Any strategy.
     """
     return isinstance(strategy, OpenSet) and strategy.open_set
 
@@ -65,8 +64,8 @@ def judge(strategy: Strategy, images: Frames) -> Judgement:
     """Compute the scores and the familiarity of frames in one pass.
 
     Args:
-        strategy: any strategy; without `OpenSet` there is no familiarity.
-        images: frames, uint8, N x H x W x 3.
+        strategy: Any strategy; without `OpenSet` there is no familiarity.
+        images: Frames, uint8, N x H x W x 3.
     """
     frames, representation = check_frames(images), strategy.representation
     return _judged(
@@ -82,33 +81,10 @@ def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
     """Compute scores and familiarity like `judge`, from features computed earlier.
 
     Args:
-        strategy: any strategy.
-        z: features that its representation has computed, N x D.
+        strategy: Any strategy.
+        z: Features that its representation has computed, N x D.
     """
     return _judged(strategy, [z])
-
-
-@torch.no_grad()
-def judge_windows(strategy: Strategy, z: Tensor) -> Judgement:
-    """Compute scores and familiarity like `judge_features`, but in float32 if the head is linear.
-
-    A frame has hundreds of windows, and the precision of float64 does not change which of them is
-    the best.
-
-    Args:
-        strategy: any strategy.
-        z: features of windows, N x D, in float32.
-    """
-    head = getattr(strategy, "head", None)
-    if not isinstance(head, AnalyticHead) or not isinstance(strategy, OpenSet):
-        return judge_features(strategy, z)
-    x, familiar = strategy.phi(z).float(), strategy.familiar()
-    if familiar is None:
-        return judge_features(strategy, z)
-    w, b = head.solution(len(strategy.classes))
-    scores = (w.float() @ x.T).T + b.float()  # ten times as fast as x w^T for few classes
-    familiarity = familiar.single()(x, scores.argmax(1))
-    return Judgement(scores, familiar.temperature, familiarity)
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ class CWROptions(Options):
     """Table 4 (`tab:hyper_core50`), CWR*.
 
     Args:
-        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
+        open_set: Keep the mean of each class, to recognise strangers and to calibrate the scores.
     """
 
     epochs_1: Count = 4
@@ -101,7 +101,7 @@ class DSLDAOptions(Options):
     The options of `Options`, apart from `norm` and `first_batch`, have an effect only with `tune`.
 
     Args:
-        shrinkage: the shrinkage of the covariance towards I.
+        shrinkage: The shrinkage of the covariance towards I.
         tune: True to train the representation on batch 1 first, with a linear head that is then
             discarded.
         base_init: True to begin with the OAS covariance of batch 1, as its authors do.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -68,14 +67,6 @@ class Prima(AnalyticStrategy):
         else:
             frames = torch.from_numpy(generic_frames(self.backbone.spec.size))
             self.head.set_reference(self.representation.features(frames, frozen=True))
-
-    def prepare_like(self, other: Self) -> None:
-        """Take over the reference of familiarity, which does not depend on what was taught.
-
-        Args:
-            other: A strategy with the same options and backbone.
-        """
-        self.head.take_reference(other.head)
 
 
 def _sessions(B: Batch) -> Iterator[Tensor]:

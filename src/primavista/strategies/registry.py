@@ -55,15 +55,15 @@ def register(what: str | Code, name: str | None = None) -> Code:
     file alone never imports code.
 
     Args:
-        what: a strategy class; a function that returns a module, for a backbone; or a reference to
+        what: A strategy class; a function that returns a module, for a backbone; or a reference to
             one of these, which is imported.
-        name: a short name; by default the name in the `info` of a strategy class, if it has one.
+        name: A short name; by default the name in the `info` of a strategy class, if it has one.
 
     Returns:
         The class or the function, so that `register` can be a decorator.
 
     Raises:
-        InputError: if it is neither, if it cannot be imported, or if the name is taken.
+        InputError: If it is neither, if it cannot be imported, or if the name is taken.
 
     >>> from primavista.strategies.base import Strategy
     >>> class Mine(Strategy):
@@ -115,10 +115,10 @@ def register_all(references: Mapping[str, str]) -> None:
     """Register in this process the code that its parent process has registered.
 
     Args:
-        references: the result of `registered` in the parent process.
+        references: The result of `registered` in the parent process.
 
     Raises:
-        InputError: if something cannot be imported here, such as a class of a notebook.
+        InputError: If something cannot be imported here, such as a class of a notebook.
     """
     for name, reference in references.items():
         if name not in _OWN and name not in OWN_NETWORKS:
@@ -159,7 +159,7 @@ def own_strategy(name: str) -> Callable[..., Strategy] | None:
     """Return a strategy from outside this package: registered, or of an installed package.
 
     Args:
-        name: the name of the strategy. A reference that was not registered is not imported.
+        name: The name of the strategy. A reference that was not registered is not imported.
 
     Returns:
         The class of the strategy; None if there is no such strategy.
@@ -180,7 +180,7 @@ def strategy_info(name: str) -> StrategyInfo:
     (a report may name one that is no longer installed), the defaults are returned.
 
     Args:
-        name: the name of a strategy.
+        name: The name of a strategy.
 
     >>> strategy_info("ar1*").title, strategy_info("my_package:Nearest").title
     ('AR1*', 'Nearest')
@@ -203,7 +203,7 @@ def hyperparameters(info: StrategyInfo) -> dict[str, OptionValue]:
     """Return the hyperparameters that tables show with their values, and all other `options`.
 
     Args:
-        info: the facts about a strategy.
+        info: The facts about a strategy.
     """
     if not info.table:
         return dict(info.options)
@@ -215,8 +215,8 @@ def renorm_limits(info: StrategyInfo, protocol: str) -> dict[str, OptionValue]:
     """Return the column of Table 5 for a protocol, without the values that `options` sets.
 
     Args:
-        info: the facts about a strategy.
-        protocol: a protocol, with its parameters if it has any. A protocol without a column
+        info: The facts about a strategy.
+        protocol: A protocol, with its parameters if it has any. A protocol without a column
             keeps the defaults, which are those of NICv2-391.
     """
     if not info.training_options:
@@ -229,7 +229,7 @@ def look_of(info: StrategyInfo) -> Look:
     """Return the look of a strategy in figures; if it has none, one is chosen by its name.
 
     Args:
-        info: the facts about the strategy.
+        info: The facts about the strategy.
     """
     if info.look is not None:
         return info.look
@@ -240,7 +240,7 @@ def load_strategy(info: StrategyInfo) -> Any:
     """Import the class of a strategy of this package.
 
     Args:
-        info: an entry of `STRATEGIES`.
+        info: An entry of `STRATEGIES`.
     """
     module, _, attribute = info.where.partition(":")
     return getattr(importlib.import_module(module), attribute)

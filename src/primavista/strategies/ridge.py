@@ -14,11 +14,11 @@ class Ridge(AnalyticStrategy):
     """Ridge regression, exact over the whole stream, with nothing to tune; see `RidgeHead`.
 
     Args:
-        backbone: the network; a copy of it is kept.
-        seed: seeds the random features.
-        expand: see `RidgeOptions`.
-        balance: see `RidgeOptions`.
-        rho: see `RidgeOptions`.
+        backbone: The network; a copy of it is kept.
+        seed: Seeds the random features.
+        expand: See `RidgeOptions`.
+        balance: See `RidgeOptions`.
+        rho: See `RidgeOptions`.
     """
 
     OPTIONS = RidgeOptions
