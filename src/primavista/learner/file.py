@@ -212,7 +212,7 @@ def _restored_state(
     names = {c.id: c.name for c in record.classes}
     counts = {c.id: c.frames for c in record.classes}
     strategy.restore(arrays, counts)
-    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
+    held_out = from_records({c.id: c.held_out for c in record.classes})
     lessons = tuple(record.lessons)
     return LearnerState(strategy, names, counts, record.next_id, lessons, held_out)
 

@@ -55,7 +55,7 @@ from primavista.notebook import html_table
 from primavista.options import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage import learner_file
-from primavista.storage.manifest import checked_name, checked_names
+from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import strategy_info
 
