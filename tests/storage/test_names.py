@@ -9,7 +9,7 @@ import pytest
 
 from primavista import InputError, Learner
 from primavista.learner.history import History
-from primavista.storage.manifest import checked_name
+from primavista.storage.names import checked_name
 
 BAD = [
     "",

@@ -50,18 +50,18 @@ def describe(path: Path) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for name, array in arrays.items():
         sizes[_part_of(name)] += array.nbytes
-    tests = from_records({one.id: one.held_out_counts for one in manifest.classes})
+    tests = from_records({one.id: one.held_out for one in manifest.classes})
     advice = advise(tests, {one.id: one.name for one in manifest.classes})
     return {
         "file": str(path),
         "format": manifest.format,
         "bytes": path.stat().st_size,
         "sha256": learner_file.digest(arrays, raw),
-        "strategy": asdict(manifest.strategy),
-        "backbone": asdict(manifest.backbone),
+        "strategy": manifest.strategy.model_dump(),
+        "backbone": manifest.backbone.model_dump(),
         "engine": manifest.engine,
         "threshold": manifest.threshold,
-        "classes": [one.to_json() for one in manifest.classes],
+        "classes": [one.model_dump(exclude_defaults=True) for one in manifest.classes],
         "lessons": list(manifest.lessons),
         "advice": [asdict(one) for one in advice],
         "undo": manifest.undo is not None,

@@ -33,7 +33,7 @@ from primavista.cli.arguments import (
 )
 from primavista.cli.progress import ShowStage, resumable, stages
 from primavista.errors import InputError
-from primavista.storage.manifest import checked_name
+from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.distributed import LessonOutcome

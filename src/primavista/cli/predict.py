@@ -30,7 +30,7 @@ from primavista.cli.progress import progress_bar
 from primavista.cli.recognise import Recogniser, SightingPrinter
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
 from primavista.media.addresses import is_live
-from primavista.storage.manifest import UNKNOWN
+from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

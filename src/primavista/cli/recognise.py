@@ -16,7 +16,7 @@ from rich.markup import escape
 from primavista.cli.arguments import printable
 from primavista.cli.frames import SampledFrame
 from primavista.media.addresses import is_live
-from primavista.storage.manifest import UNKNOWN
+from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from PIL import Image

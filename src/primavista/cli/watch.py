@@ -31,7 +31,7 @@ from primavista.cli.arguments import (
 from primavista.cli.frames import SampledFrame, is_video_file, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live
-from primavista.storage.manifest import checked_name
+from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.events.event import Event, EventSink, ObjectEvent

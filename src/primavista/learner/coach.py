@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from primavista.storage.manifest import AnswerRecord
 
 NOTHING = "nothing"  # the name of lessons that show the background
 TEST_FRAMES = 10  # of each object of a lesson, evenly spaced
@@ -212,29 +215,19 @@ def to_records(tests: Sequence[HeldOutTest]) -> list[list[dict[str, int]]]:
 
 
 def from_records(
-    records: Mapping[int, Iterable[Iterable[Mapping[str, int]]]],
+    records: Mapping[int, Iterable[Iterable[AnswerRecord]]],
 ) -> dict[int, tuple[HeldOutTest, ...]]:
     """Return the tests that a manifest holds.
 
     Args:
         records: The tests of each class id in the file. Answers that name another id are left out:
-            a learner that does not count tests may have forgotten that object.
-
-    Raises:
-        ValueError: If they count fewer frames than known ones.
+            that object may have been forgotten.
     """
     tests = {
-        i: tuple(tuple(_answer(one) for one in test) for test in found)
+        i: tuple(tuple(Answer(one.id, one.frames, one.known) for one in test) for test in found)
         for i, found in records.items()
     }
     return with_tests({}, with_ids(tests, {i: i for i in records}))
-
-
-def _answer(record: Mapping[str, int]) -> Answer:
-    answer = Answer(int(record["id"]), int(record["frames"]), int(record["known"]))
-    if not 0 <= answer.known <= answer.frames:
-        raise ValueError(f"{answer.known} of {answer.frames} held-out frames cannot be known")
-    return answer
 
 
 def advise(tests: HeldOutTests, names: Mapping[int, str]) -> list[Advice]:

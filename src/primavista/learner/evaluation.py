@@ -19,7 +19,7 @@ from primavista.media.frames import Frames, Selection
 from primavista.media.video import open_frames
 from primavista.notebook import html_table
 from primavista.progress import Progress
-from primavista.storage.manifest import UNKNOWN
+from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

@@ -10,7 +10,6 @@ import numpy as np
 from primavista.backbones.onnx import INPUT, NetworkGraph, weighted_session
 from primavista.backbones.places import WindowReader
 from primavista.errors import MissingExtraError
-from primavista.heads.base import ClassArrays
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
@@ -53,11 +52,6 @@ class ExportedStrategy(TaughtStrategy):
     def features_from(self) -> object:
         """None: lessons train the representation."""
         return None
-
-    @property
-    def groups(self) -> Mapping[str, ClassArrays]:
-        """No groups: the arrays of the head are not interpreted here."""
-        return {}
 
     def judge(self, frames: Frames) -> Verdict:
         """Compute the scores of frames."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from primavista.backbones.onnx import GRAPH_ARRAYS
 from primavista.backbones.spec import CUSTOM, Spec
@@ -14,7 +14,13 @@ from primavista.heads.statistics import packed_size
 from primavista.learner.coach import from_records, to_records
 from primavista.learner.history import History, LearnerState
 from primavista.learner.making import check_device, restored_strategy
-from primavista.learner.strategy import BACKBONE, Arrays, Settings, TaughtStrategy
+from primavista.learner.strategy import (
+    BACKBONE,
+    Arrays,
+    NetworkChoice,
+    Settings,
+    TaughtStrategy,
+)
 from primavista.storage.learner_file import same_bits
 from primavista.storage.manifest import (
     FORMAT,
@@ -93,33 +99,25 @@ def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, 
     return stored_beside(before.strategy.groups, state.strategy.groups, different)
 
 
-class Restored(NamedTuple):
-    """The parts of a learner that were restored from its file."""
-
-    history: History
-    threshold: float
-
-
 def restore_content(
     arrays: Mapping[str, Any],
     raw: dict[str, Any],
     name: str,
+    asked: NetworkChoice,
     *,
-    backbone: Any,
-    device: Any,
-    engine: str | None,
     trusted: bool,
-) -> Restored:
+) -> tuple[History, float]:
     """Restore a learner from the content of its file.
 
     Args:
         arrays: The arrays of the file.
         raw: Its manifest, not checked yet.
         name: What messages call the file.
-        backbone: The module, if the learner was made with a module of the user's own.
-        device: The device that the user wants.
-        engine: The engine that the user wants; None for the one that it was saved with.
+        asked: What the user wants; with an empty engine, the one that it was saved with.
         trusted: Whether the file may ask for any amount of work; see `check_cost`.
+
+    Returns:
+        The history of the learner, and its threshold.
 
     Raises:
         FileError: If the content is not that of a learner.
@@ -129,38 +127,34 @@ def restore_content(
     if not trusted:
         check_cost(manifest, name)
     named = [manifest.strategy.name]
-    if backbone is None:
+    if asked.backbone is None:
         named.append(manifest.backbone.name)
     missing = [text for text in named if is_reference(text) and text not in registered()]
     if missing:
         raise FileError(f"{name} cannot be loaded: {must_be_registered(*missing)}")
-    check_device(device)
+    check_device(asked.device)
     strategy = manifest.strategy
     spec = Spec(**vars(manifest.backbone))
     settings = Settings(strategy.name, strategy.options, spec, strategy.seed)
-    saved = "torch" if manifest.engine == "torch" else "auto"
+    if not asked.engine:
+        asked = replace(asked, engine="torch" if manifest.engine == "torch" else "auto")
     try:
-        if spec.name == CUSTOM and backbone is None and GRAPH_ARRAYS[0] not in arrays:
+        if spec.name == CUSTOM and asked.backbone is None and GRAPH_ARRAYS[0] not in arrays:
             raise InputError(
                 "this file was made with a backbone of your own: "
                 "Learner.load(path, backbone=your_module)"
             )
-        history = _history(settings, arrays, manifest, backbone, device, engine or saved)
+        history = _history(settings, arrays, manifest, asked)
     except ImportError:  # an extra is missing, which is not the fault of the file
         raise
     # any other exception over a strange file is the fault of the file
     except Exception as error:
         raise FileError(f"{name} cannot be loaded: {error}") from error
-    return Restored(history, manifest.threshold)
+    return history, manifest.threshold
 
 
 def _history(
-    settings: Settings,
-    arrays: Mapping[str, Any],
-    manifest: Manifest,
-    backbone: Any,
-    device: Any,
-    engine: str,
+    settings: Settings, arrays: Mapping[str, Any], manifest: Manifest, asked: NetworkChoice
 ) -> History:
     """Restore the states of a file: the present one, and the one before the last change."""
     current = {
@@ -171,8 +165,7 @@ def _history(
     graph = {name: arrays[name] for name in GRAPH_ARRAYS if name in arrays}
     check_sizes(current, manifest)
     _check_numbers(current)
-    given = {"backbone": backbone, "device": device, "engine": engine}
-    made = restored_strategy(settings, current, graph, **given)
+    made = restored_strategy(settings, current, graph, asked)
     state = _restored_state(made, current, manifest)
     if manifest.undo is None:
         return History(state)
@@ -182,7 +175,7 @@ def _history(
     _check_numbers(stored)
     before = _arrays_before(made, current, stored, manifest.undo.tensors)
     if any(name.startswith(BACKBONE) for name in stored):
-        other = restored_strategy(settings, before, graph, **given)
+        other = restored_strategy(settings, before, graph, asked)
     else:
         other = made.draft()  # a frozen network is shared, as after a lesson
     restored = _restored_state(other, before, manifest.undo)
@@ -212,7 +205,7 @@ def _restored_state(
     names = {c.id: c.name for c in record.classes}
     counts = {c.id: c.frames for c in record.classes}
     strategy.restore(arrays, counts)
-    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
+    held_out = from_records({c.id: c.held_out for c in record.classes})
     lessons = tuple(record.lessons)
     return LearnerState(strategy, names, counts, record.next_id, lessons, held_out)
 

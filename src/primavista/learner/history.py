@@ -9,7 +9,7 @@ from threading import Lock
 from primavista.errors import InputError
 from primavista.learner.coach import HeldOutTests, with_ids, with_tests
 from primavista.learner.strategy import Arrays, TaughtStrategy
-from primavista.storage.manifest import MAX_COUNT
+from primavista.storage.validate import MAX_COUNT
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from primavista.learner.lesson import (
 from primavista.learner.locating import Located, locate
 from primavista.learner.making import new_strategy
 from primavista.learner.prediction import Prediction, named_predictions
-from primavista.learner.strategy import Arrays, Learned, TaughtStrategy
+from primavista.learner.strategy import Arrays, NetworkChoice, TaughtStrategy
 from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.media.frames import (
     Frames,
@@ -55,7 +55,7 @@ from primavista.notebook import html_table
 from primavista.options import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage import learner_file
-from primavista.storage.manifest import checked_name, checked_names
+from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import strategy_info
 
@@ -138,18 +138,9 @@ class Learner:
         first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
+        asked = NetworkChoice(backbone, device, engine, weights, size, width, seed)
         with _misspelt_arguments():
-            made = new_strategy(
-                strategy,
-                _with_defaults(strategy, first_batch, options),
-                backbone=backbone,
-                weights=weights,
-                size=size,
-                width=width,
-                seed=seed,
-                device=device,
-                engine=engine,
-            )
+            made = new_strategy(strategy, _with_defaults(strategy, first_batch, options), asked)
         self._history = History(LearnerState(made))
         self.threshold = made.threshold if threshold is None else threshold
 
@@ -208,25 +199,12 @@ class Learner:
         images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._history.changing:
-            state = self._state
             lesson = lesson_id(images)
             if lesson in refuse:
                 raise AlreadyTaughtError(lesson)
-            ids = state.ids(names)
-            labels = [ids[name] for name in names]
-            strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
-            z = self._features(strategy, images, progress)
-            held_out: HeldOutTests = {}
-            if coach and lesson not in state.lessons:
-                held_out = self._held_out_tests(strategy, images, z, labels)
-            if z is None:
-                learned = strategy.learn(images, labels, progress)
-            else:
-                learned = strategy.learn_features(z, labels)
-            self._history.change_to(
-                state.taught(strategy, ids, Counter(labels), (lesson,), held_out)
-            )
-        return _report(lesson, names, state, learned)
+            draft = self.strategy.draft()  # predictions go on from the old one meanwhile
+            z = self._features(draft, images, progress)
+            return self._learn(draft, lesson, names, z, images, coach=coach, progress=progress)
 
     def learn_again(self, lesson: LessonFeatures, label: str) -> LessonReport:
         """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
@@ -247,23 +225,12 @@ class Learner:
         """
         names = [checked_name(label, self.labels)] * len(lesson)
         with self._history.changing:
-            state = self._state
-            strategy = state.strategy.draft()
             if not self.can_learn_again(lesson):
                 raise InputError(
                     "these features come from another learner, or from before its representation "
                     "was trained: teach the lesson from its frames"
                 )
-            ids = state.ids(names)
-            labels = [ids[name] for name in names]
-            held_out: HeldOutTests = {}
-            if lesson.id not in state.lessons:
-                held_out = self._held_out_tests(strategy, None, lesson.features, labels)
-            learned = strategy.learn_features(lesson.features, labels)
-            self._history.change_to(
-                state.taught(strategy, ids, Counter(labels), (lesson.id,), held_out)
-            )
-        return _report(lesson.id, names, state, learned)
+            return self._learn(self.strategy.draft(), lesson.id, names, lesson.features)
 
     def open_lesson(self) -> LessonBuffer:
         """Return an empty lesson, to be filled frame by frame and then given to `learn`.
@@ -292,8 +259,35 @@ class Learner:
                 return features
         return strategy.features(images, progress)
 
+    def _learn(
+        self,
+        draft: TaughtStrategy,
+        lesson: str,
+        names: Sequence[str],
+        z: Any,
+        images: Frames = (),
+        *,
+        coach: bool = True,
+        progress: Progress | None = None,
+    ) -> LessonReport:
+        """Learn a lesson from its features z, or from its images if z is None."""
+        state = self._state
+        ids = state.ids(names)
+        labels = [ids[name] for name in names]
+        held_out: HeldOutTests = {}
+        if coach and lesson not in state.lessons:
+            held_out = self._held_out_tests(draft, images, z, labels)
+        if z is None:
+            learned = draft.learn(images, labels, progress)
+        else:
+            learned = draft.learn_features(z, labels)
+        self._history.change_to(state.taught(draft, ids, Counter(labels), (lesson,), held_out))
+        known = state.names.values()
+        new = tuple(name for name in dict.fromkeys(names) if name not in known)
+        return LessonReport(lesson, dict(Counter(names)), new, learned.losses, learned.stored_bytes)
+
     def _held_out_tests(
-        self, draft: TaughtStrategy, images: Frames | None, z: Any, labels: Sequence[int]
+        self, draft: TaughtStrategy, images: Frames, z: Any, labels: Sequence[int]
     ) -> HeldOutTests:
         """Predict some frames of known objects before they are learned, and count the answers.
 
@@ -305,7 +299,6 @@ class Learner:
         if not chosen:
             return {}
         if z is None:
-            assert images is not None
             judged = draft.judge(frames_at(images, np.asarray(chosen)))
         else:
             judged = state.strategy.judge_features(z[chosen])
@@ -652,7 +645,8 @@ class Learner:
                     f"{error}. A first lesson makes it: primavista learn {path} --label mug mug.mp4"
                 ) from error
             raise
-        return cls._checked(*found, str(path), backbone, device, engine, trusted)
+        asked = NetworkChoice(backbone, device, engine or "")
+        return cls._assembled(*restore_content(*found, str(path), asked, trusted=trusted))
 
     @classmethod
     def from_bytes(
@@ -679,29 +673,8 @@ class Learner:
             FileError: If they are not the bytes of a learner.
         """
         found = learner_file.decode(data, name)
-        return cls._checked(*found, name, backbone, device, engine, trusted)
-
-    @classmethod
-    def _checked(
-        cls,
-        arrays: Mapping[str, Any],
-        raw: dict[str, Any],
-        name: str,
-        backbone: nn.Module | None,
-        device: str | device,
-        engine: EngineChoice | None,
-        trusted: bool,
-    ) -> Self:
-        restored = restore_content(
-            arrays,
-            raw,
-            name,
-            backbone=backbone,
-            device=device,
-            engine=engine,
-            trusted=trusted,
-        )
-        return cls._assembled(restored.history, restored.threshold)
+        asked = NetworkChoice(backbone, device, engine or "")
+        return cls._assembled(*restore_content(*found, name, asked, trusted=trusted))
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise InputError(
@@ -830,14 +803,6 @@ class Learner:
         ]
         objects = html_table(list(self.counts.items()), header=("object", "frames"))
         return html_table(facts, caption="Learner") + objects
-
-
-def _report(
-    lesson: str, names: Sequence[str], before: LearnerState, learned: Learned
-) -> LessonReport:
-    known = set(before.names.values())
-    new = tuple(name for name in dict.fromkeys(names) if name not in known)
-    return LessonReport(lesson, dict(Counter(names)), new, learned.losses, learned.stored_bytes)
 
 
 def checked_threshold(value: float) -> float:

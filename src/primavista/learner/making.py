@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes.util
-import json
-import struct
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,75 +23,59 @@ from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
 from primavista.learner.exported import ExportedStrategy
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
-from primavista.learner.strategy import BACKBONE, Arrays, Settings, TaughtStrategy
+from primavista.learner.strategy import (
+    BACKBONE,
+    Arrays,
+    NetworkChoice,
+    Settings,
+    TaughtStrategy,
+)
 from primavista.storage.settings import OptionValue
 
 SHIPPED_NETWORK, SHIPPED_WEIGHTS = SHIPPED.split("/")
 
 
 def new_strategy(
-    name: str,
-    options: Mapping[str, OptionValue],
-    *,
-    backbone: Any,
-    weights: str | Path | None,
-    size: int,
-    width: float | None,
-    seed: int,
-    device: Any,
-    engine: str,
+    name: str, options: Mapping[str, OptionValue], asked: NetworkChoice
 ) -> TaughtStrategy:
-    """Make the strategy of a new learner; the arguments are those of `Learner`."""
-    check_size(size)
-    check_seed(seed)
-    check_engine(engine)
-    check_device(device)
+    """Make the strategy of a new learner."""
+    check_size(asked.size)
+    check_seed(asked.seed)
+    check_engine(asked.engine)
+    check_device(asked.device)
     if not learns_from_features(name, options):
         module = with_torch(f"the strategy {name}")
-        strategy: TaughtStrategy = module.new_strategy(
-            name, options, backbone, weights, size, width, seed, device, engine
-        )
+        strategy: TaughtStrategy = module.new_strategy(name, options, asked)
         return strategy
     options = complete_options(name, options)
-    network = _new_network(
-        backbone, weights, size, width, seed, device, engine, places=name == "prima"
-    )
-    return HeadStrategy(Settings(name, options, network.spec, seed), network)
+    network = _new_network(asked, places=name == "prima")
+    return HeadStrategy(Settings(name, options, network.spec, asked.seed), network)
 
 
-def _new_network(
-    backbone: Any,
-    weights: str | Path | None,
-    size: int,
-    width: float | None,
-    seed: int,
-    device: Any,
-    engine: str,
-    *,
-    places: bool,
-) -> FixedRepresentation:
+def _new_network(asked: NetworkChoice, *, places: bool) -> FixedRepresentation:
     """Return the network in the package through ONNX Runtime, or else any network in torch."""
-    shipped = (backbone, weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS) and width in (None, 1)
-    fits = size >= LEAST_SIZE or not places or not torch_installed()
-    if shipped and fits and engine != "torch" and not uses_gpu(device):
+    shipped = _names_shipped(asked) and asked.width in (None, 1) and asked.engine != "torch"
+    if shipped and _runs_onnx(asked.size, places) and not uses_gpu(asked.device):
         source = SOURCES[SHIPPED]
-        spec = Spec(SHIPPED_NETWORK, size, source.mean, source.std, dict(source.options))
+        spec = Spec(SHIPPED_NETWORK, asked.size, source.mean, source.std, dict(source.options))
         arrays = {f"body.{name}": x for name, x in load_source(source, SHIPPED).items()}
-        return OnnxRepresentation(spec, arrays, shipped_graph(size, arrays, places=places))
-    made: FixedRepresentation = with_torch(_what(backbone, weights, engine, device)).new_network(
-        backbone, weights, size, width, seed, device, engine, places=places
-    )
+        return OnnxRepresentation(spec, arrays, shipped_graph(asked.size, arrays, places=places))
+    made: FixedRepresentation = with_torch(_what(asked)).new_network(asked, places=places)
     return made
 
 
+def _names_shipped(asked: NetworkChoice) -> bool:
+    """Return True if the network and the weights in the package are asked for."""
+    return (asked.backbone, asked.weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS)
+
+
+def _runs_onnx(size: int, places: bool) -> bool:
+    """Return True if the graph in the package fits frames of this size, or if nothing else does."""
+    return size >= LEAST_SIZE or not places or not torch_installed()
+
+
 def restored_strategy(
-    settings: Settings,
-    arrays: Arrays,
-    graph: Arrays,
-    *,
-    backbone: Any,
-    device: Any,
-    engine: str,
+    settings: Settings, arrays: Arrays, graph: Arrays, asked: NetworkChoice
 ) -> TaughtStrategy:
     """Make the strategy of a file with its network; it has learned nothing yet.
 
@@ -102,45 +83,39 @@ def restored_strategy(
         settings: The settings in the manifest.
         arrays: The arrays of the state, those of the network among them.
         graph: The arrays `GRAPH_ARRAYS`, if the file has them.
-        backbone: A module of the user's own, which is not in the file.
-        device: The device that the user wants.
-        engine: The engine that the user wants, or with which the file was saved.
+        asked: What the user wants.
     """
-    check_engine(engine)
+    check_engine(asked.engine)
     if not learns_from_features(settings.strategy, settings.options):
         if graph and not torch_installed():
-            model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
-            read = NetworkGraph.from_bytes(model, facts, settings.spec.size)
-            return ExportedStrategy(settings, read, graph)
+            return ExportedStrategy(settings, _graph_of_file(graph, settings.spec), graph)
         made: TaughtStrategy = with_torch(f"the strategy {settings.strategy}").restored_strategy(
-            settings, arrays, backbone, device, engine
+            settings, arrays, asked
         )
         return made
-    network = _restored_network(settings, arrays, graph, backbone, device, engine)
-    return HeadStrategy(settings, network)
+    return HeadStrategy(settings, _restored_network(settings, arrays, graph, asked))
+
+
+def _graph_of_file(graph: Arrays, spec: Spec) -> NetworkGraph:
+    model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
+    return NetworkGraph.from_bytes(model, facts, spec.size)
 
 
 def _restored_network(
-    settings: Settings, arrays: Arrays, graph: Arrays, backbone: Any, device: Any, engine: str
+    settings: Settings, arrays: Arrays, graph: Arrays, asked: NetworkChoice
 ) -> FixedRepresentation:
     places = settings.strategy == "prima"
     spec = settings.spec
-    weights = {
-        name.removeprefix(BACKBONE): array
-        for name, array in arrays.items()
-        if name.startswith(BACKBONE)
-    }
-    runs_here = backbone is None and not uses_gpu(device)
-    if engine == "torch" and torch_installed():
-        runs_here = False
-    if runs_here and graph:
-        model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
-        return OnnxRepresentation(spec, weights, NetworkGraph.from_bytes(model, facts, spec.size))
-    fits = spec.size >= LEAST_SIZE or not places or not torch_installed()
-    if runs_here and fits and _is_shipped_network(spec, weights):
-        return OnnxRepresentation(spec, weights, shipped_graph(spec.size, weights, places=places))
+    weights = {n.removeprefix(BACKBONE): x for n, x in arrays.items() if n.startswith(BACKBONE)}
+    in_torch = asked.engine == "torch" and torch_installed()
+    if asked.backbone is None and not uses_gpu(asked.device) and not in_torch:
+        if graph:
+            return OnnxRepresentation(spec, weights, _graph_of_file(graph, spec))
+        if _runs_onnx(spec.size, places) and _is_shipped_network(spec, weights):
+            known = shipped_graph(spec.size, weights, places=places)
+            return OnnxRepresentation(spec, weights, known)
     made: FixedRepresentation = with_torch(f"the network {spec.name}").restored_network(
-        spec, weights, backbone, device, engine, places=places
+        spec, weights, asked, places=places
     )
     return made
 
@@ -160,12 +135,9 @@ def _is_shipped_network(spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]])
 
 @cache
 def _shipped_shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes in the header of the weights file of the package."""
-    data = SOURCES[SHIPPED].read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
-    return {f"body.{name}": tuple(one["shape"]) for name, one in header.items()}
+    """Return the shapes of the weights in the package."""
+    arrays = load_source(SOURCES[SHIPPED], SHIPPED)
+    return {f"body.{name}": array.shape for name, array in arrays.items()}
 
 
 def check_engine(engine: str) -> None:
@@ -214,12 +186,13 @@ def with_torch(what: str, module: str = "with_torch") -> Any:
     return import_module(f"primavista.learner.{module}")
 
 
-def _what(backbone: Any, weights: object, engine: str, device: object) -> str:
+def _what(asked: NetworkChoice) -> str:
     """Say which argument it is that needs torch."""
-    if engine == "torch":
+    if asked.engine == "torch":
         return "engine='torch'"
-    if str(device) not in ("auto", "cpu"):
-        return f"device={str(device)!r}"
-    if (backbone, weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS):
+    if str(asked.device) not in ("auto", "cpu"):
+        return f"device={str(asked.device)!r}"
+    if _names_shipped(asked):
         return "another width"
-    return f"the network {backbone if isinstance(backbone, str) else 'of your own'} ({weights})"
+    name = asked.backbone if isinstance(asked.backbone, str) else "of your own"
+    return f"the network {name} ({asked.weights})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from primavista.errors import InputError
 from primavista.heads.base import ClassArrays
 from primavista.learner.verdict import Verdict
 from primavista.media.frames import FrameArray, Frames
+from primavista.media.images import LEARNER_SIZE
 from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
 
@@ -37,6 +39,29 @@ class Settings:
     options: dict[str, OptionValue]
     spec: Spec
     seed: int
+
+
+@dataclass(frozen=True)
+class NetworkChoice:
+    """The arguments of `Learner` and of `Learner.load` that are about the network.
+
+    Args:
+        backbone: Its name or a module; for a file, the module of the user's own, or None.
+        device: The device that the user wants.
+        engine: The engine that the user wants, or with which the file was saved.
+        weights: The source of the weights of a new learner.
+        size: The side of the images of a new learner.
+        width: The width of the network of a new learner.
+        seed: The seed of a new learner.
+    """
+
+    backbone: Any
+    device: Any = "auto"
+    engine: Any = "auto"
+    weights: str | Path | None = None
+    size: int = LEARNER_SIZE
+    width: float | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,9 +99,9 @@ class TaughtStrategy(ABC):
         """
 
     @property
-    @abstractmethod
     def groups(self) -> Mapping[str, ClassArrays]:
         """The groups of arrays of the head by name; empty if the head has none."""
+        return {}
 
     @abstractmethod
     def draft(self) -> Self:
@@ -156,9 +181,9 @@ class TaughtStrategy(ABC):
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
 
-    @abstractmethod
     def graphs(self) -> Arrays:
         """Return the arrays of a graph that a file must hold beside the weights; often none."""
+        return {}
 
     def own_module(self) -> Any:
         """Return the network if it is a module of the user's own, which no file can hold."""

@@ -1,8 +1,4 @@
-"""Several frames, one answer: how the predictions of a clip or of the last second are fused.
-
-`primavista-edge` has a copy of this file: at run time it imports numpy and, from the folder that it
-is in, the module `prediction` alone.
-"""
+"""Several frames, one answer: how the predictions of a clip or of the last second are fused."""
 
 from __future__ import annotations
 

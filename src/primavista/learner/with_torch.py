@@ -28,6 +28,7 @@ from primavista.learner.strategy import (
     BACKBONE,
     Arrays,
     Learned,
+    NetworkChoice,
     Settings,
     TaughtStrategy,
     check_ids,
@@ -46,82 +47,53 @@ from primavista.strategies.state import check_loaded, groups_of, load_arrays, st
 
 
 def new_strategy(
-    name: str,
-    options: Mapping[str, OptionValue],
-    backbone: str | nn.Module,
-    weights: Any,
-    size: int,
-    width: float | None,
-    seed: int,
-    device: Any,
-    engine: Any,
+    name: str, options: Mapping[str, OptionValue], asked: NetworkChoice
 ) -> TorchStrategy:
-    """Make the strategy of a new learner; the arguments are those of `Learner`."""
-    network = _new_backbone(backbone, weights, size, width, seed)
+    """Make the strategy of a new learner."""
+    network = _new_backbone(asked)
     given: dict[str, Any] = dict(options)
-    made = create(name, network, seed=seed, **given).to(choose_device(device))
-    made.representation.use_engine(engine)
-    settings = Settings(name, _all_options(made, options), network.spec, seed)
+    made = create(name, network, seed=asked.seed, **given).to(choose_device(asked.device))
+    made.representation.use_engine(asked.engine)
+    settings = Settings(name, _all_options(made, options), network.spec, asked.seed)
     return TorchStrategy(settings, made)
 
 
-def restored_strategy(
-    settings: Settings, arrays: Arrays, backbone: nn.Module | None, device: Any, engine: Any
-) -> TorchStrategy:
+def restored_strategy(settings: Settings, arrays: Arrays, asked: NetworkChoice) -> TorchStrategy:
     """Make the strategy of a file with the weights of its network."""
-    network = _backbone_of_file(settings.spec, _network_shapes(arrays), backbone)
+    network = _backbone_of_file(settings.spec, _network_shapes(arrays), asked.backbone)
     options: dict[str, Any] = dict(settings.options)
     made = create(settings.strategy, network, seed=settings.seed, **options)
-    return TorchStrategy(settings, made.to(choose_device(device)), engine)
+    return TorchStrategy(settings, made.to(choose_device(asked.device)), asked.engine)
 
 
-def new_network(
-    backbone: str | nn.Module,
-    weights: Any,
-    size: int,
-    width: float | None,
-    seed: int,
-    device: Any,
-    engine: Any,
-    *,
-    places: bool,
-) -> TorchRepresentation:
+def new_network(asked: NetworkChoice, *, places: bool) -> TorchRepresentation:
     """Make the network of a new learner whose strategy learns from features."""
-    network = _new_backbone(backbone, weights, size, width, seed)
+    network = _new_backbone(asked)
     read = MiddleBackbone(network) if places else copy.deepcopy(network)
-    return TorchRepresentation(read, choose_device(device), engine)
+    return TorchRepresentation(read, choose_device(asked.device), asked.engine)
 
 
 def restored_network(
-    spec: Spec,
-    weights: Arrays,
-    backbone: nn.Module | None,
-    device: Any,
-    engine: Any,
-    *,
-    places: bool,
+    spec: Spec, weights: Arrays, asked: NetworkChoice, *, places: bool
 ) -> TorchRepresentation:
     """Make the network of a file, with its weights."""
     shapes = {name.removeprefix("body."): x.shape for name, x in weights.items()}
-    network = _backbone_of_file(spec, shapes, backbone)
+    network = _backbone_of_file(spec, shapes, asked.backbone)
     read = MiddleBackbone(network) if places else network
     state = {name: torch.from_numpy(np.array(x)) for name, x in weights.items()}
-    own = read.state_dict()
     floats = {n: x.float() if x.dtype == torch.float16 else x for n, x in state.items()}
-    read.load_state_dict({**{n: x for n, x in own.items() if n not in floats}, **floats})
-    return TorchRepresentation(read, choose_device(device), engine)
+    read.load_state_dict({**read.state_dict(), **floats})
+    return TorchRepresentation(read, choose_device(asked.device), asked.engine)
 
 
-def _new_backbone(
-    backbone: str | nn.Module, weights: Any, size: int, width: float | None, seed: int
-) -> Backbone:
+def _new_backbone(asked: NetworkChoice) -> Backbone:
     """Return a `Backbone` as it is, or build one from a name or a module."""
-    if isinstance(backbone, nn.Module) and width is not None:
+    if isinstance(asked.backbone, nn.Module) and asked.width is not None:
         raise InputError("width is for backbones by name: leave it out, or leave out the module")
-    if isinstance(backbone, Backbone):
-        return backbone
-    options: dict[str, Any] = {} if width is None else {"width": width}
-    return build(backbone, weights, size=size, seed=seed, **options)
+    if isinstance(asked.backbone, Backbone):
+        return asked.backbone
+    options: dict[str, Any] = {} if asked.width is None else {"width": asked.width}
+    return build(asked.backbone, asked.weights, size=asked.size, seed=asked.seed, **options)
 
 
 def _backbone_of_file(
@@ -344,10 +316,6 @@ class TorchStrategy(TaughtStrategy):
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
         self.strategy.derived.clear()
-
-    def graphs(self) -> Arrays:
-        """Return no arrays: what trains in torch is built in torch."""
-        return {}
 
 
 def _learned(report: LearnReport) -> Learned:

@@ -25,7 +25,7 @@ from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
 from primavista.serve.security import AccessControl
 from primavista.serve.service_camera import ServiceCamera
-from primavista.storage.manifest import MAX_LABEL
+from primavista.storage.names import MAX_LABEL
 
 MEDIA_TYPES = {
     ".html": "text/html",

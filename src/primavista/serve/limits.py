@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.storage.manifest import checked_name
+from primavista.storage.names import checked_name
 
 
 @dataclass(frozen=True)

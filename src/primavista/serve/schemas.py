@@ -16,7 +16,7 @@ from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
 from primavista.serve.jobs import ChangeJob, JobKind, JobState
 from primavista.serve.learner_service import LearnerService
-from primavista.storage.manifest import MAX_LABEL
+from primavista.storage.names import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
 Fraction = Annotated[float, Field(ge=0, le=1)]

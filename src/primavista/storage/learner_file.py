@@ -1,14 +1,14 @@
 """The file of a learner or a checkpoint: safetensors with a checked JSON manifest. Never pickle.
 
-The safetensors format is a JSON header, then the bytes of the arrays. It is written and read in
-numpy alone, with the bytes that the package `safetensors` gives: a small device needs nothing else.
+The safetensors format is a JSON header, then the bytes of the arrays. The library `safetensors`
+reads it. It is written here, with the bytes that the library gives, because the arrays are then not
+copied.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import struct
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
 
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 from primavista.storage.disk import write_atomically
@@ -26,24 +28,21 @@ KEY = "primavista"
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
 # wide types first: the arrays of a file are in this order, so that every one is aligned
-TYPES = {
-    "U64": "<u8",
-    "I64": "<i8",
-    "F64": "<f8",
-    "F32": "<f4",
-    "U32": "<u4",
-    "I32": "<i4",
-    "F16": "<f2",
-    "U16": "<u2",
-    "I16": "<i2",
-    "I8": "|i1",
-    "U8": "|u1",
-    "BOOL": "|b1",
+TYPE_NAMES = {
+    np.dtype("<u8"): "U64",
+    np.dtype("<i8"): "I64",
+    np.dtype("<f8"): "F64",
+    np.dtype("<f4"): "F32",
+    np.dtype("<u4"): "U32",
+    np.dtype("<i4"): "I32",
+    np.dtype("<f2"): "F16",
+    np.dtype("<u2"): "U16",
+    np.dtype("<i2"): "I16",
+    np.dtype("i1"): "I8",
+    np.dtype("u1"): "U8",
+    np.dtype("?"): "BOOL",
 }
-TYPE_ORDER = list(TYPES)
-TYPE_NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
-MAX_DIMENSIONS = 32
-MAX_INTEGER = 2**53
+TYPE_ORDER = list(TYPE_NAMES)
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -121,21 +120,32 @@ def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
 
 
 def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryview]:
-    """Return the bytes of a file as consecutive parts; the arrays are not copied.
+    """Return the bytes of a file as consecutive parts: the header, then each array, not copied.
 
     Args:
-        arrays: Arrays by name.
+        arrays: Arrays by name, of the types in `TYPE_NAMES`.
         manifest: A JSON object.
 
     Raises:
         FileError: If the manifest is too long to be read again.
     """
-    ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
-    header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
-    text = _canonical(header)
+    text = _canonical({"manifest": dict(manifest), "sha256": digest(arrays, manifest)})
     if len(text) > MAX_HEADER // 2:
         raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
-    return packed_parts(ordered, {KEY: text})
+    header: dict[str, Any] = {"__metadata__": {KEY: text}}
+    parts, end = [], 0
+    for name in sorted(arrays, key=lambda name: (TYPE_ORDER.index(arrays[name].dtype), name)):
+        array = arrays[name]
+        parts.append(raw_bytes(array))
+        header[name] = {
+            "dtype": TYPE_NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [end, end + array.nbytes],
+        }
+        end += array.nbytes
+    packed = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    packed += b" " * (-len(packed) % 8)
+    return [struct.pack("<Q", len(packed)), packed, *parts]
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -150,16 +160,16 @@ def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dic
     """
     header = _header(data, name)
     try:
-        arrays = unpack(data)
-    except (ValueError, TypeError, RecursionError) as error:
+        arrays = load_safetensors(data)
+        digested = digest(arrays, header["manifest"])
+    except (SafetensorError, ValueError, KeyError, RecursionError) as error:
         raise FileError(f"{name} is damaged ({error}): restore it from a copy") from error
-    manifest = header["manifest"]
-    if digest(arrays, manifest) != header["sha256"]:
+    if digested != header["sha256"]:
         raise FileError(
             f"{name} is damaged or was altered: its contents do not match its checksum. Restore it "
             "from a copy"
         )
-    return arrays, manifest
+    return arrays, header["manifest"]
 
 
 def declared_manifest(data: bytes, name: str) -> dict[str, Any]:
@@ -187,7 +197,7 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
     """
     sha = hashlib.sha256(_canonical(manifest).encode())
     for name in sorted(arrays):
-        array = np.asarray(arrays[name], order="C")
+        array = arrays[name]
         sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
         sha.update(raw_bytes(array))
     return sha.hexdigest()
@@ -205,10 +215,10 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
     if length > len(data) - 8:
         raise FileError(f"{name} was cut off, or is not a primavista file. Restore it from a copy")
     try:
-        metadata = strict_json(data[8 : 8 + length])["__metadata__"]
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         if not all(isinstance(text, str) for text in metadata.values()):
             raise _foreign(name)
-        header = strict_json(metadata[KEY].encode())
+        header = json.loads(metadata[KEY])
         if not isinstance(header["manifest"], dict) or not isinstance(header["sha256"], str):
             raise _foreign(name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -224,46 +234,6 @@ def _canonical(value: Any) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
-
-
-def pack(arrays: Arrays, metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes of a file; equal arrays and metadata give equal bytes.
-
-    Args:
-        arrays: Arrays by name, of the types in `TYPES`.
-        metadata: Texts by name.
-
-    >>> unpack(pack({"a": np.arange(3)}, {}))["a"].tolist()
-    [0, 1, 2]
-    """
-    return b"".join(packed_parts(arrays, metadata))
-
-
-def packed_parts(arrays: Arrays, metadata: Mapping[str, str]) -> list[bytes | memoryview]:
-    """Return the bytes of a file as consecutive parts: the header, then each array, not copied.
-
-    Args:
-        arrays: Arrays by name, of the types in `TYPES`.
-        metadata: Texts by name.
-    """
-    kinds = {
-        name: TYPE_NAMES[np.asarray(array).dtype.newbyteorder("<")]
-        for name, array in arrays.items()
-    }
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    parts, end = [], 0
-    for name in sorted(arrays, key=lambda name: (TYPE_ORDER.index(kinds[name]), name)):
-        data = raw_bytes(np.ascontiguousarray(arrays[name], TYPES[kinds[name]]))
-        header[name] = {
-            "dtype": kinds[name],
-            "shape": list(np.shape(arrays[name])),
-            "data_offsets": [end, end + len(data)],
-        }
-        parts.append(data)
-        end += len(data)
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return [struct.pack("<Q", len(text)), text, *parts]
 
 
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
@@ -302,93 +272,9 @@ def exact_halves(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def raw_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """Return the bytes of a contiguous array, which share its memory.
+    """Return the bytes of an array, which share its memory if it is contiguous.
 
     Args:
         array: The array.
     """
     return array.reshape(-1).view(np.uint8).data
-
-
-def unpack(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays of a file. Every offset is checked, since anybody may have written it.
-
-    Args:
-        data: The bytes of the file.
-
-    Raises:
-        ValueError: If they are not a valid file; the message says what is wrong.
-    """
-    if len(data) < 8 or struct.unpack("<Q", data[:8])[0] > len(data) - 8:
-        raise ValueError("the header is cut off")
-    start = 8 + struct.unpack("<Q", data[:8])[0]
-    header = strict_json(data[8:start])
-    if not isinstance(header, dict):
-        raise ValueError("the header is not a JSON object")
-    header.pop("__metadata__", None)
-    found = {name: _checked_entry(name, entry) for name, entry in header.items()}
-    end = 0
-    for name, (_, _, begin, stop) in sorted(found.items(), key=lambda item: item[1][2:]):
-        if begin != end:
-            raise ValueError(f"{name} begins at {begin}, expected {end}")
-        end = stop
-    if end != len(data) - start:
-        raise ValueError(
-            f"there are {len(data) - start} bytes of arrays, but the header describes {end}"
-        )
-    return {
-        name: np.frombuffer(data, kind, math.prod(shape), start + begin).reshape(shape).copy()
-        for name, (kind, shape, begin, _) in found.items()
-    }
-
-
-def strict_json(data: bytes) -> Any:
-    """Read JSON as the package `safetensors` does: UTF-8, no NaN, no key twice, no half letters.
-
-    Args:
-        data: The text, in UTF-8 without a byte order mark.
-
-    Raises:
-        ValueError: If it is anything else.
-
-    >>> strict_json(b'{"a": 1}')
-    {'a': 1}
-    """
-    found = json.loads(
-        data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique
-    )
-    if b"\\u" in data:  # the only way to write half of a surrogate pair
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _checked_entry(name: str, entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
-    """Return the type, the shape and the offsets of an array, from its entry in the header."""
-    fields = {"dtype", "shape", "data_offsets"}
-    if not isinstance(entry, dict) or set(entry) != fields or entry["dtype"] not in TYPES:
-        raise ValueError(f"{name} is not an array of a known type")
-    kind, shape, offsets = np.dtype(TYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-    for numbers in (shape, offsets):
-        if not _are_sizes(numbers):
-            raise ValueError(f"{name} has an invalid shape or invalid offsets")
-    size = math.prod(shape) * kind.itemsize
-    if len(offsets) != 2 or len(shape) > MAX_DIMENSIONS or offsets[1] - offsets[0] != size:
-        raise ValueError(f"{name} has offsets that do not fit its shape")
-    return kind, shape, offsets[0], offsets[1]
-
-
-def _are_sizes(numbers: Any) -> bool:
-    if not isinstance(numbers, list):
-        return False
-    return all(type(n) is int and 0 <= n < MAX_INTEGER for n in numbers)
