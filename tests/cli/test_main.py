@@ -82,7 +82,7 @@ def test_a_reader_that_has_seen_enough(place: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("module", ["typer", "primavista.cli.learn", "torch"])
+@pytest.mark.parametrize("module", ["typer", "primavista.cli.predict", "torch"])
 def test_ctrl_c_while_it_starts(place: Path, module: str) -> None:
     code = f"""
 import sys, runpy

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from primavista.cli.arguments import Deterministic, Out, Threads, printable
+from primavista.cli.commands import CommandGroup
 from primavista.cli.progress import progress_bar
 from primavista.cli.suite import (
     RESULTS,
@@ -28,15 +29,13 @@ if TYPE_CHECKING:
     from primavista.bench.plan import Plan
     from primavista.bench.run import CellState
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    help="""Run plans: grids of strategies x options x protocols x runs, one folder per cell,
+app = CommandGroup(
+    """Run plans: grids of strategies x options x protocols x runs, one folder per cell,
     resumable, on this machine or on Ray.
 
     PLAN is `quick`, `paper`, `claims`, or a TOML file of your own. If it is stopped or killed, the
     same command resumes.""",
+    add_completion=False,
 )
 PlanName = Annotated[
     str, typer.Argument(metavar="PLAN", help="quick, paper, claims, or a TOML file.")
@@ -51,32 +50,31 @@ SourceName = Annotated[
 ]
 
 
-@app.command()
+@app.add
 def run(
     plan: PlanName,
     out: Out = None,
     overrides: Override = None,
-    groups: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
-    ] = None,
+    groups: Annotated[list[str] | None, typer.Option("--group")] = None,
     data: SourceName = None,
-    on: Annotated[
-        str, typer.Option(help="local, inline (this process), ray, or ray://HOST:PORT.")
-    ] = "local",
+    on: str = "local",
     threads: Threads = 0,
-    per_gpu: Annotated[int, typer.Option(help="Cells at a time on each GPU.", min=1)] = 2,
-    storage: Annotated[
-        Path | None, typer.Option(help="Ray: a folder that every node sees; results go there.")
-    ] = None,
+    per_gpu: Annotated[int, typer.Option(min=1)] = 2,
+    storage: Path | None = None,
     deterministic: Deterministic = False,
-    tracker: Annotated[
-        list[str] | None, typer.Option(help="tensorboard or wandb; repeatable.")
-    ] = None,
+    tracker: list[str] | None = None,
 ) -> None:
     """Run the cells of a plan that are not done. A failed cell does not stop the others; the exit
     code is then 1.
 
     Example: `primavista bench run quick --set runs=1`
+
+    Args:
+        groups: Only this group; repeatable.
+        on: local, inline (this process), ray, or ray://HOST:PORT.
+        per_gpu: Cells at a time on each GPU.
+        storage: Ray: a folder that every node sees; results go there.
+        tracker: tensorboard or wandb; repeatable.
     """
     from primavista.bench.trackers import make_tracker
 
@@ -92,9 +90,12 @@ def run(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.add
 def status(
-    plan: PlanName, out: Out = None, overrides: Override = None, data: SourceName = None
+    plan: PlanName,
+    out: Out = None,
+    overrides: Override = None,
+    data: SourceName = None,
 ) -> None:
     """Show the cells that are done, running and failed, and estimate the time left.
 
@@ -154,25 +155,22 @@ def _status_table(plan: Plan, states: Sequence[CellState]) -> Table:
     return table
 
 
-@app.command()
+@app.add
 def report(
     plan: PlanName,
     out: Out = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the authors' published curves, to draw over ours."),
-    ] = None,
-    figures: Annotated[
-        str,
-        typer.Option(help="Kinds of files of the figures."),
-    ] = "pdf,svg,png",
-    page_width: Annotated[
-        float, typer.Option(help="Inches: the width of figures that span the page.")
-    ] = 6.25,
+    against: Path | None = None,
+    figures: str = "pdf,svg,png",
+    page_width: float = 6.25,
 ) -> None:
     """Make the report of the results so far: figures, tables, one HTML file.
 
     Example: `primavista bench report quick`
+
+    Args:
+        against: Folder with the authors' published curves, to draw over ours.
+        figures: Kinds of files of the figures.
+        page_width: Inches: the width of figures that span the page.
     """
     from primavista.report import write_report
 

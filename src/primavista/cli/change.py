@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Known = Annotated[str, typer.Argument(metavar="NAME", help="An object that it knows.")]
 
 
-def undo(model: Model) -> None:
+def undo(
+    model: Model,
+) -> None:
     """Take back the last lesson, renaming or forgetting: one step, also after a restart.
 
     Example: `primavista undo kitchen.pv`
@@ -28,16 +30,22 @@ def undo(model: Model) -> None:
 def rename(
     model: Model,
     name: Known,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.")],
+    new: Annotated[str, typer.Argument(metavar="NEW")],
 ) -> None:
     """Give a known object another name.
 
     Example: `primavista rename kitchen.pv mug cup`
+
+    Args:
+        new: What it is called from now on.
     """
     _change(model, lambda learner: learner.rename(name, new))
 
 
-def forget(model: Model, name: Known) -> None:
+def forget(
+    model: Model,
+    name: Known,
+) -> None:
     """Remove a known object; `primavista undo` brings it back, until the next change.
 
     Example: `primavista forget kitchen.pv mug`
@@ -46,14 +54,8 @@ def forget(model: Model, name: Known) -> None:
 
 
 def merge(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="A B ...", help="The files of the learners, at least two."),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The file to write, e.g. all.pv; not one of them."),
-    ],
+    models: Annotated[list[Path], typer.Argument(metavar="A B ...")],
+    output: Annotated[Path, typer.Option("--output", "-o")],
 ) -> None:
     """Merge what several learners were taught into a new file, as if one had had all lessons.
 
@@ -62,6 +64,10 @@ def merge(
     first. Lessons that two of them have had are refused: they would count twice.
 
     Example: `primavista merge kitchen.pv garage.pv -o home.pv`
+
+    Args:
+        models: The files of the learners, at least two.
+        output: The file to write, e.g. all.pv; not one of them.
     """
     from primavista.errors import InputError
     from primavista.learner.learner import Learner

@@ -11,22 +11,21 @@ from rich.console import Console
 from rich.table import Table
 
 from primavista.cli.arguments import Device, SkipBad, VideoFps
+from primavista.cli.commands import CommandGroup
 from primavista.cli.progress import progress_bar, resumable, stages
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
     from primavista.streams.dataset import DataSet
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    help="""Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
+app = CommandGroup(
+    """Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
 
     A SOURCE is the official files of CORe50, CIFAR-100, CLEAR-10, Tiny ImageNet or
     OpenLORIS-Object, a folder of your own (`<class>/<session>/<frame>.png` pictures or
     `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
+    add_completion=False,
 )
 SourceArgument = Annotated[
     str,
@@ -59,18 +58,16 @@ Factors = Annotated[
 ]
 
 
-@app.command()
+@app.add
 def render(
     folder: NewFolder,
-    format: Annotated[
-        Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")
-    ] = "png",
-    categories: Annotated[int, typer.Option(help="Categories of objects.", min=1)] = 10,
-    objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
-    sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
-    frames: Annotated[int, typer.Option(help="Frames per video (CORe50 has 300).", min=1)] = 60,
-    size: Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=2048)] = 128,
-    seed: Annotated[int, typer.Option(help="Another seed draws other objects and places.")] = 0,
+    format: Literal["png", "jpg", "mp4"] = "png",
+    categories: Annotated[int, typer.Option(min=1)] = 10,
+    objects: Annotated[int, typer.Option(min=1)] = 5,
+    sessions: Annotated[int, typer.Option(min=1)] = 11,
+    frames: Annotated[int, typer.Option(min=1)] = 60,
+    size: Annotated[int, typer.Option(min=8, max=2048)] = 128,
+    seed: int = 0,
     device: Device = "auto",
 ) -> None:
     """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
@@ -78,6 +75,15 @@ def render(
     The same command resumes after an interruption.
 
     Example: `primavista data render my-objects --objects 2 --frames 30`
+
+    Args:
+        format: png is exact; mp4 writes s1/o1.mp4.
+        categories: Categories of objects.
+        objects: Objects in each category.
+        sessions: Videos of each object.
+        frames: Frames per video (CORe50 has 300).
+        size: Side of the frames in pixels.
+        seed: Another seed draws other objects and places.
     """
     from primavista.engine.representation import choose_device
     from primavista.streams.rendered.dataset import write
@@ -89,23 +95,21 @@ def render(
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
 
 
-@app.command()
+@app.add
 def core50(
     folder: NewFolder,
-    sha256: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE=HASH", help="The hash that a file must have; repeatable."),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure-http", help="Download the images without a hash to check."),
-    ] = False,
+    sha256: Annotated[list[str] | None, typer.Option(metavar="FILE=HASH")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure-http")] = False,
 ) -> None:
     """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
 
     The images come over plain http: give their hash, or --insecure-http.
 
     Example: `primavista data core50 ~/data/core50 --insecure-http`
+
+    Args:
+        sha256: The hash that a file must have; repeatable.
+        insecure: Download the images without a hash to check.
     """
     from primavista.streams.core50.download import FILES, download
 
@@ -124,37 +128,21 @@ def core50(
     typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
 
 
-@app.command()
+@app.add
 def pack(
     source: SourceArgument,
-    store: Annotated[Path, typer.Argument(help="Folder of the store to create.")],
+    store: Path,
     size: Size = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a test session (class/session folders); repeatable."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes (default: one per core, if that pays).", min=1)
-    ] = None,
-    full_test: Annotated[
-        bool,
-        typer.Option(
-            "--full-test", help="CORe50: all test frames instead of the official 1 in 20."
-        ),
-    ] = False,
+    test: list[str] | None = None,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    full_test: bool = False,
     labels: Labels = None,
     sessions: Sessions = None,
     factors: Factors = None,
     skip_bad: SkipBad = False,
-    max_frames: Annotated[
-        int | None,
-        typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1),
-    ] = None,
+    max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder for decoded videos (default: ~/.cache/primavista/videos)."),
-    ] = None,
+    cache: Path | None = None,
 ) -> None:
     """Decode a data set once into a packed store: one memory-mapped file that streams start from.
 
@@ -162,6 +150,14 @@ def pack(
     finished store.
 
     Example: `primavista data pack ~/data/core50 ~/data/core50.store`
+
+    Args:
+        store: Folder of the store to create.
+        test: Name of a test session (class/session folders); repeatable.
+        workers: Processes (default: one per core, if that pays).
+        full_test: CORe50: all test frames instead of the official 1 in 20.
+        max_frames: Frames kept of each video, evenly spread (default: 600).
+        cache: Folder for decoded videos (default: ~/.cache/primavista/videos).
     """
     from primavista.streams import store as stores
 
@@ -179,11 +175,16 @@ def pack(
     typer.echo(f"{describe_dataset(packed)} in {store}")
 
 
-@app.command()
-def verify(store: Annotated[Path, typer.Argument(help="Folder of a packed store.")]) -> None:
+@app.add
+def verify(
+    store: Path,
+) -> None:
     """Read a packed store and compare every piece with its checksum; exit code 1 if one differs.
 
     Example: `primavista data verify ~/data/core50.store`
+
+    Args:
+        store: Folder of a packed store.
     """
     from primavista.streams import store as stores
 
@@ -199,15 +200,13 @@ def verify(store: Annotated[Path, typer.Argument(help="Folder of a packed store.
     )
 
 
-@app.command()
+@app.add
 def sheet(
     source: SourceArgument,
-    picture: Annotated[Path, typer.Argument(help="PNG file to write.")],
-    classes: Annotated[int, typer.Option(help="Largest number of rows.", min=1)] = 20,
-    sessions: Annotated[int, typer.Option(help="Largest number of columns.", min=1)] = 11,
-    thumb: Annotated[
-        int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)
-    ] = 64,
+    picture: Path,
+    classes: Annotated[int, typer.Option(min=1)] = 20,
+    sessions: Annotated[int, typer.Option(min=1)] = 11,
+    thumb: Annotated[int, typer.Option(min=8, max=1024)] = 64,
     size: Size = None,
     labels: Labels = None,
     skip_bad: SkipBad = False,
@@ -215,6 +214,12 @@ def sheet(
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
 
     Example: `primavista data sheet rendered:objects=2,frames=3 sheet.png`
+
+    Args:
+        picture: PNG file to write.
+        classes: Largest number of rows.
+        sessions: Largest number of columns.
+        thumb: Side of a thumbnail in pixels.
     """
     from primavista.streams.pictures import contact_sheet
 
@@ -228,26 +233,13 @@ def sheet(
     typer.echo(f"wrote {picture}")
 
 
-@app.command()
+@app.add
 def matrix(
     source: SourceArgument,
-    picture: Annotated[
-        Path | None,
-        typer.Argument(
-            help="SVG, PNG or PDF file to write; without it, only the table is printed."
-        ),
-    ] = None,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="ni, nc, nic, nicv2-N, class-incremental or domain-incremental; parameters follow "
-            "a colon: class-incremental:first=50,classes_per_batch=10."
-        ),
-    ] = "nicv2",
-    order: Annotated[int, typer.Option("--run", help="Number of the random order.", min=0)] = 0,
-    orders: Annotated[
-        Path | None, typer.Option(help="Folder with the official orders (default: that of CORe50).")
-    ] = None,
+    picture: Annotated[Path | None, typer.Argument()] = None,
+    protocol: str = "nicv2",
+    order: Annotated[int, typer.Option("--run", min=0)] = 0,
+    orders: Path | None = None,
     labels: Labels = None,
     sessions: Sessions = None,
     factors: Factors = None,
@@ -258,6 +250,13 @@ def matrix(
     The table of batches is printed. Official orders are used if they are there.
 
     Example: `primavista data matrix rendered order.svg --protocol nicv2-391`
+
+    Args:
+        picture: SVG, PNG or PDF file to write; without it, only the table is printed.
+        protocol: ni, nc, nic, nicv2-N, class-incremental or domain-incremental; parameters follow a
+            colon: class-incremental:first=50,classes_per_batch=10.
+        order: Number of the random order.
+        orders: Folder with the official orders (default: that of CORe50).
     """
     from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row, save_stream_picture

@@ -34,20 +34,9 @@ CSV_COLUMNS = ("video", "object", "taught", "answer", "right", "frames", "frames
 
 def evaluate(
     model: Model,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FOLDER",
-            help="One folder per object, named after it, with videos or folders of pictures.",
-        ),
-    ],
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Write the confusion matrix as a picture, e.g. confusion.png."),
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(help="Write one row per video, e.g. videos.csv.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    picture: Path | None = None,
+    csv: Path | None = None,
     max_frames: MaxFrames = 100,
     fps: VideoFps = None,
     threshold: Threshold = None,
@@ -62,6 +51,11 @@ def evaluate(
 
     Examples: `primavista evaluate kitchen.pv test-videos/`,
     `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
+
+    Args:
+        folder: One folder per object, named after it, with videos or folders of pictures.
+        picture: Write the confusion matrix as a picture, e.g. confusion.png.
+        csv: Write one row per video, e.g. videos.csv.
     """
     for target in (picture, csv):
         check_writable(target)

@@ -14,16 +14,9 @@ from primavista.errors import InputError, require_extra
 
 def export(
     model: Model,
-    kind: Annotated[
-        Literal["onnx", "portable"],
-        typer.Option("--format", help="portable: the learner's file with its network inside."),
-    ] = "onnx",
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that exists (never over the model).")
-    ] = False,
+    kind: Annotated[Literal["onnx", "portable"], typer.Option("--format")] = "onnx",
+    out: Annotated[Path | None, typer.Option("-o", "--out")] = None,
+    force: bool = False,
 ) -> None:
     """Write a learner for machines without torch, after comparing it with torch.
 
@@ -33,6 +26,11 @@ def export(
     without torch anyway.
 
     Example: `primavista export kitchen.pv -o kitchen.onnx`
+
+    Args:
+        kind: portable: the learner's file with its network inside.
+        out: The file (default: beside the model).
+        force: Write over a file that exists (never over the model).
     """
     require_extra("torch", "train")
     from primavista.learner.export import SUFFIXES

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import (
-    NEW,
     AsJson,
     Device,
     ImageSize,
@@ -53,53 +52,22 @@ ON_FORGOTTEN = (
 
 def learn(
     model: Model,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            help="Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://..., "
-            "env:NAME); one lesson each, in this order."
-        ),
-    ],
-    label: Annotated[
-        str | None,
-        typer.Option(
-            help="What they show. Without it, a folder holds one folder per object, named after it."
-        ),
-    ] = None,
+    sources: list[str],
+    label: str | None = None,
     strategy: Strategy = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help=NEW + "mobilenet_v1 (default), efficientnet_lite0, or your own: "
-            "package.module:function, which returns a torch.nn.Module."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")
-    ] = None,
+    backbone: str | None = None,
+    weights: str | None = None,
     size: ImageSize = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help=NEW + "option of the strategy, e.g. balance=0.5; repeatable."),
-    ] = None,
+    option: list[str] | None = None,
     threshold: Threshold = None,
     max_frames: MaxFrames = 600,
     fps: VideoFps = None,
-    seconds: Annotated[
-        float, typer.Option(help="How long to record from a camera.", min=0.1, max=3600)
-    ] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600)] = 5.0,
     region: RegionText = None,
     skip_bad: SkipBad = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Teach a lesson again that was taught before.")
-    ] = False,
-    no_coach: Annotated[
-        bool,
-        typer.Option("--no-coach", help="Do not test known objects first: faster, no advice."),
-    ] = False,
-    on: Annotated[
-        str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")
-    ] = HERE,
+    again: bool = False,
+    no_coach: bool = False,
+    on: str = HERE,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -117,6 +85,19 @@ def learn(
 
     With `--on ray` the machines of a cluster learn parts of the lessons, which are merged in order,
     with the same result. This is for strategies that can be merged: prima, ridge, lda, ncm.
+
+    Args:
+        sources: Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://...,
+            env:NAME); one lesson each, in this order.
+        label: What they show. Without it, a folder holds one folder per object, named after it.
+        backbone: New files only: mobilenet_v1 (default), efficientnet_lite0, or your own:
+            package.module:function, which returns a torch.nn.Module.
+        weights: New files only: imagenet (default), timm, random, or a file.
+        option: New files only: option of the strategy, e.g. balance=0.5; repeatable.
+        seconds: How long to record from a camera.
+        again: Teach a lesson again that was taught before.
+        no_coach: Do not test known objects first: faster, no advice.
+        on: here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.
     """
     from primavista.learner.learner import open_learner
     from primavista.storage.disk import file_lock

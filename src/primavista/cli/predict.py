@@ -46,45 +46,14 @@ COLUMNS = ("source", "kind", *ANSWER, "frames", "problem")
 
 def predict(
     model: Model,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            help="Images, folders and videos, or one camera: camera:0, /dev/video0, rtsp://..., "
-            "http://..., env:NAME."
-        ),
-    ],
-    annotate: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a copy of the one video or picture with the answers drawn in, e.g. out.mp4."
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write one row per picture and per video instead, those in folders of folders "
-            "too, e.g. out.csv."
-        ),
-    ] = None,
-    locate: Annotated[
-        bool,
-        typer.Option(
-            "--locate",
-            help="Find objects anywhere in pictures and videos: one line per object, with its box "
-            "in pixels.",
-        ),
-    ] = False,
-    fps: Annotated[
-        float | None,
-        typer.Option(
-            help="Frames per second to recognise in videos and cameras "
-            "(default: 2; 10 with --annotate).",
-            min=0.001,
-        ),
-    ] = None,
+    sources: list[str],
+    annotate: Path | None = None,
+    csv: Path | None = None,
+    locate: bool = False,
+    fps: Annotated[float | None, typer.Option(min=0.001)] = None,
     seconds: WatchedSeconds = None,
     region: RegionText = None,
-    top: Annotated[int, typer.Option(help="How many of the most likely names to show.", min=1)] = 3,
+    top: Annotated[int, typer.Option(min=1)] = 3,
     threshold: Threshold = None,
     skip_bad: SkipBad = False,
     device: Device = "auto",
@@ -103,14 +72,26 @@ def predict(
     `primavista predict kitchen.pv recordings/ --csv answers.csv`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
+
+    Args:
+        sources: Images, folders and videos, or one camera: camera:0, /dev/video0, rtsp://...,
+            http://..., env:NAME.
+        annotate: Write a copy of the one video or picture with the answers drawn in, e.g. out.mp4.
+        csv: Write one row per picture and per video instead, those in folders of folders too, e.g.
+            out.csv.
+        locate: Find objects anywhere in pictures and videos: one line per object, with its box in
+            pixels.
+        fps: Frames per second to recognise in videos and cameras (default: 2; 10 with --annotate).
+        top: How many of the most likely names to show.
     """
-    from primavista.cli.annotate import check_copy
     from primavista.media.video import BadFiles
 
     part = chosen_region(region)
     first = Path(sources[0]).expanduser()
     _check_sources(sources, annotate, csv, locate, part)
     if annotate is not None:
+        from primavista.cli.annotate import check_copy
+
         check_copy(first, annotate)
     check_writable(csv)
     learner = load_learner(model, device, threshold)

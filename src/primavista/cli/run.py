@@ -35,48 +35,18 @@ COLUMNS = ("strategy", "accuracy", "change", "learning", "per batch", "extra sta
 
 
 def run(
-    strategies: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Strategies, e.g. 'ar1*' 'cwr*', or your own, package.module:Class; prima "
-            "and the paper's without Cumulative if none."
-        ),
-    ] = None,
-    objects: Annotated[int, typer.Option(help="Objects in each of the 10 categories.", min=1)] = 2,
-    frames: Annotated[int, typer.Option(help="Frames per drawn session (CORe50: 300).", min=1)] = 8,
-    size: Annotated[
-        int, typer.Option(help="Side of the images in pixels (the paper: 128).", min=32)
-    ] = 88,
-    order: Annotated[
-        int, typer.Option("--run", help="Which of the random orders (0 to 9 in the paper).", min=0)
-    ] = 0,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="ni, nc, nic, nicv2-79, ..., class-incremental:first=50, domain-incremental; "
-            "nicv2: one session per batch."
-        ),
-    ] = "nicv2",
-    data: Annotated[
-        str, typer.Option(help="rendered, or the folder of a data set or packed store.")
-    ] = "rendered",
-    backbone: Annotated[
-        str,
-        typer.Option(
-            help="mobilenet_v1, efficientnet_lite0, or your own: package.module:function, which "
-            "returns a torch.nn.Module."
-        ),
-    ] = "mobilenet_v1",
-    weights: Annotated[
-        str | None,
-        typer.Option(help="imagenet (default), timm, random, or the path of a file."),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of every strategy, e.g. norm=bn; repeat it."),
-    ] = None,
+    strategies: Annotated[list[str] | None, typer.Argument()] = None,
+    objects: Annotated[int, typer.Option(min=1)] = 2,
+    frames: Annotated[int, typer.Option(min=1)] = 8,
+    size: Annotated[int, typer.Option(min=32)] = 88,
+    order: Annotated[int, typer.Option("--run", min=0)] = 0,
+    protocol: str = "nicv2",
+    data: str = "rendered",
+    backbone: str = "mobilenet_v1",
+    weights: str | None = None,
+    option: list[str] | None = None,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
+    precision: str = "float32",
     deterministic: Deterministic = False,
     threads: Threads = 0,
     out: Out = None,
@@ -94,6 +64,22 @@ def run(
     It is `primavista bench run quick` with other settings, a closing table and a report.
 
     Example: `primavista run 'cwr*' dslda --objects 5 --frames 30 --size 128`
+
+    Args:
+        strategies: Strategies, e.g. 'ar1*' 'cwr*', or your own, package.module:Class; prima and the
+            paper's without Cumulative if none.
+        objects: Objects in each of the 10 categories.
+        frames: Frames per drawn session (CORe50: 300).
+        size: Side of the images in pixels (the paper: 128).
+        order: Which of the random orders (0 to 9 in the paper).
+        protocol: ni, nc, nic, nicv2-79, ..., class-incremental:first=50, domain-incremental; nicv2:
+            one session per batch.
+        data: rendered, or the folder of a data set or packed store.
+        backbone: mobilenet_v1, efficientnet_lite0, or your own: package.module:function, which
+            returns a torch.nn.Module.
+        weights: imagenet (default), timm, random, or the path of a file.
+        option: An option of every strategy, e.g. norm=bn; repeat it.
+        precision: float32, or on a GPU tf32 or bf16.
     """
     console = Console(highlight=False)
     network = {"name": backbone, **({} if weights is None else {"weights": weights})}

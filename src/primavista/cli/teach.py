@@ -30,49 +30,14 @@ MAX_NAMES = 8  # objects that are listed when the service starts
 
 
 def teach(
-    model: Annotated[
-        Path, typer.Argument(help="The file to teach; it is created if it does not exist.")
-    ] = Path("objects.pv"),
-    host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen on. One that other machines can reach needs a token, "
-            "and --tls for their cameras."
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)
-    ] = 8765,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
-    ] = True,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            help="Token that every request must carry (Authorization: Bearer TOKEN); by default a "
-            "new one, which is in the printed link. Other users of this machine see the options "
-            "of a command: better set the environment variable.",
-            envvar="PRIMAVISTA_TOKEN",
-        ),
-    ] = None,
-    no_token: Annotated[
-        bool,
-        typer.Option(
-            "--no-token",
-            help="Let every program and every user of this machine teach and ask without a token.",
-        ),
-    ] = False,
-    tls: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM), to serve https.")
-    ] = None,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            help="A camera of this machine or network for the service itself: camera:0, "
-            "rtsp://..., http://..., env:NAME, or a video file in its place, to try things out. "
-            "Whoever has the token sees its picture."
-        ),
-    ] = None,
+    model: Annotated[Path, typer.Argument()] = Path("objects.pv"),
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser")] = True,
+    token: Annotated[str | None, typer.Option(envvar="PRIMAVISTA_TOKEN")] = None,
+    no_token: bool = False,
+    tls: tuple[Path, Path] | None = None,
+    camera: str | None = None,
     strategy: Strategy = None,
     size: ImageSize = None,
     threshold: Threshold = None,
@@ -82,6 +47,21 @@ def teach(
 
     Robots and scripts can do the same over HTTP and WebSocket (docs/guides/live.md). Every lesson
     is saved in MODEL before it counts as done; no frame is kept.
+
+    Args:
+        model: The file to teach; it is created if it does not exist.
+        host: Address to listen on. One that other machines can reach needs a token, and --tls for
+            their cameras.
+        port: Port to listen on; 0 chooses a free one.
+        browser: Open the page in a browser.
+        token: Token that every request must carry (Authorization: Bearer TOKEN); by default a new
+            one, which is in the printed link. Other users of this machine see the options of a
+            command: better set the environment variable.
+        no_token: Let every program and every user of this machine teach and ask without a token.
+        tls: Certificate and key (PEM), to serve https.
+        camera: A camera of this machine or network for the service itself: camera:0, rtsp://...,
+            http://..., env:NAME, or a video file in its place, to try things out. Whoever has the
+            token sees its picture.
     """
     # one half of the processors recognises while the other half learns; read by libraries when they
     # are first imported

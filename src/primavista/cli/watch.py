@@ -45,53 +45,17 @@ WHOLE_SIDES = 4  # the longest side of a whole picture, in sides of the frames o
 
 def watch(
     model: Model,
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A camera: camera:0, /dev/video0, rtsp://..., http://... (MJPEG), or env:NAME, "
-            "the environment variable with its address. Or a video file."
-        ),
-    ],
-    name: Annotated[
-        str | None,
-        typer.Option(help="What events call the camera (default: the name of the model's file)."),
-    ] = None,
-    mqtt: Annotated[
-        str | None,
-        typer.Option(
-            help="Publish events to this broker: mqtt://HOST, mqtts://HOST (TLS), or env:NAME with "
-            "mqtt://USER:PASSWORD@HOST."
-        ),
-    ] = None,
-    topic: Annotated[str, typer.Option(help="What the MQTT topics begin with.")] = "primavista",
-    discovery: Annotated[
-        str,
-        typer.Option(
-            help='Home Assistant\'s discovery prefix; "" announces nothing to Home Assistant.'
-        ),
-    ] = "homeassistant",
-    fps: Annotated[
-        float, typer.Option(help="Frames per second to recognise at most.", min=0.001)
-    ] = FPS,
-    hold: Annotated[
-        float,
-        typer.Option(help="Seconds that an answer must last to be an event.", min=0, max=3600),
-    ] = 0.5,
-    stall: Annotated[
-        float,
-        typer.Option(
-            help="Seconds without a frame after which the camera is lost.", min=0.1, max=3600
-        ),
-    ] = 10.0,
+    source: str,
+    name: str | None = None,
+    mqtt: str | None = None,
+    topic: str = "primavista",
+    discovery: str = "homeassistant",
+    fps: Annotated[float, typer.Option(min=0.001)] = FPS,
+    hold: Annotated[float, typer.Option(min=0, max=3600)] = 0.5,
+    stall: Annotated[float, typer.Option(min=0.1, max=3600)] = 10.0,
     seconds: WatchedSeconds = None,
     region: RegionText = None,
-    locate: Annotated[
-        bool,
-        typer.Option(
-            "--locate",
-            help="Look for objects anywhere in the picture; events have all of them, with boxes.",
-        ),
-    ] = False,
+    locate: bool = False,
     threshold: Threshold = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -109,6 +73,19 @@ def watch(
     `primavista watch kitchen.pv camera:0 --locate --json`,
     `DOOR=rtsp://ann:secret@10.0.0.5/live primavista watch kitchen.pv env:DOOR --name door
     --mqtt mqtt://homeassistant.local`
+
+    Args:
+        source: A camera: camera:0, /dev/video0, rtsp://..., http://... (MJPEG), or env:NAME, the
+            environment variable with its address. Or a video file.
+        name: What events call the camera (default: the name of the model's file).
+        mqtt: Publish events to this broker: mqtt://HOST, mqtts://HOST (TLS), or env:NAME with
+            mqtt://USER:PASSWORD@HOST.
+        topic: What the MQTT topics begin with.
+        discovery: Home Assistant's discovery prefix; "" announces nothing to Home Assistant.
+        fps: Frames per second to recognise at most.
+        hold: Seconds that an answer must last to be an event.
+        stall: Seconds without a frame after which the camera is lost.
+        locate: Look for objects anywhere in the picture; events have all of them, with boxes.
     """
     from primavista.media.video import BadFiles
 
