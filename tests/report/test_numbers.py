@@ -65,7 +65,6 @@ def test_the_test_frames_are_in_the_tables_of_comparisons(tmp_path: Path) -> Non
             make_cell(tmp_path, strategy, "nicv2-79", run, facts=FACTS)
     series = build_series(read_results(tmp_path).cells)
     pairs = pairwise_table("pairwise", "Pairs", series)
-    assert pairs is not None
     assert pairs.notes[0].startswith("Final accuracy on 40 test frames, paired by run")
     parity = parity_table(series, {("nicv2-79", "naive", "brn"): MeanStd(20.0, 1.0, 10)})
     assert parity.rows[0][parity.columns.index("test frames")] == "40"
@@ -240,7 +239,6 @@ def test_what_solves_nothing_has_no_time_of_solving(tmp_path: Path) -> None:
         result = json.loads((place / "result.json").read_text())
         (place / "result.json").write_text(json.dumps({**result, "solve_seconds": seconds}))
     table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
-    assert table is not None
     column = table.columns.index("solving (s)")
     found = {row[1]: row[column] for row in table.rows}
     assert found == {"Naive": None, "DSLDA": MeanStd(2.0, None, 1)}

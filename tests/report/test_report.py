@@ -370,20 +370,10 @@ def test_without_matplotlib_or_jinja_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     make_cell(tmp_path, "ar1*")
-    monkeypatch.setattr(page, "_templates", page._templates.__wrapped__)  # without its cache
+    monkeypatch.setattr(page, "templates", page.templates.__wrapped__)  # without its cache
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r'pip install "primavista\[plots\]"'):
         write_report(tmp_path, figures=["svg"])
-
-
-def test_without_pandas_there_are_no_tables_for_latex_and_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_cell(tmp_path, "ar1*")
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
-    assert 'pip install "primavista[pandas]"' in words
-    assert {path.suffix for path in (tmp_path / "tables").iterdir()} == {".csv", ".md"}
 
 
 def test_an_empty_folder_is_a_clear_error(tmp_path: Path) -> None:

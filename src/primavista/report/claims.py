@@ -352,20 +352,16 @@ def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Co
     return replace(comparison, where=f"{comparison.where}, {finals.title}")
 
 
-def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per claim, or None if there is no claim."""
-    if not claims:
-        return None
+def claims_table(claims: Sequence[Claim], *notes: str) -> Table:
+    """Return a table with one row per claim."""
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
     columns = ("claim", "the paper", "measured: differences in points (batches)", "verdict")
     return Table("claims", "One row per claim", columns, tuple(rows), (RULE, *notes))
 
 
-def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per comparison, or None if there is no claim."""
+def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table:
+    """Return a table with one row per comparison."""
     rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
-    if not rows:
-        return None
     numbers = ("first (%)", "second (%)", "runs", "difference", "± (90%)")
     columns = ("claim", "compared: first − second", "protocol", *numbers, "expected", "verdict")
     return Table("comparisons", "The comparisons behind the claims", columns, tuple(rows), notes)

@@ -115,9 +115,8 @@ def _line(series: Series, look: Look, line_style: LineStyle, published: Points) 
 
 
 def _published_points(series: Series, published: PublishedResults) -> Points:
-    norm = series.norm or strategy_info(series.strategy).norm or "brn"
-    theirs = published.get((series.panel.protocol, series.strategy, norm))
-    is_variant = series.name != strategy_info(series.strategy).title and norm != "bn"
+    theirs = published.get(series.published_key)
+    is_variant = series.name != strategy_info(series.strategy).title and series.norm != "bn"
     return [] if theirs is None or is_variant else theirs.curve()
 
 

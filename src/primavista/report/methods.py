@@ -81,8 +81,8 @@ def methods_paragraph(cells: Iterable[StoredCell]) -> str:
     return " ".join(sentences)
 
 
-def run_table(cells: Sequence[StoredCell]) -> Table | None:
-    """Return what was run, one row per fact, or None if there is no cell."""
+def run_table(cells: Sequence[StoredCell]) -> Table:
+    """Return what was run, one row per fact."""
     counted = {cell.protocol for cell in cells if cell.batches}
     telling = [cell for cell in cells if cell.batches or cell.protocol not in counted]
     rows: list[Row] = []
@@ -90,7 +90,7 @@ def run_table(cells: Sequence[StoredCell]) -> Table | None:
         texts = dict.fromkeys(text for text in map(describe, telling) if text)
         if texts:
             rows.append((title, "; ".join(texts)))
-    return Table("run", "What was run", ("", "in these results"), tuple(rows)) if rows else None
+    return Table("run", "What was run", ("", "in these results"), tuple(rows))
 
 
 def _protocol(cell: StoredCell) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from primavista import __version__
 from primavista.errors import require_extra
 from primavista.report.figures import Palette, Picture
 from primavista.report.published import PAPER
-from primavista.report.table import Table
+from primavista.report.table import Table, templates
 from primavista.report.titles import slug
 
 MEDIA = {"csv": "text/csv", "tex": "application/x-tex"}  # of the files that the page offers
@@ -101,19 +99,6 @@ class Page:
         return [table for section in self.sections for table in section.tables]
 
 
-@cache
-def _templates() -> Any:
-    """Return the templates; they escape every text that is not marked as safe."""
-    jinja2 = require_extra("jinja2", "plots")
-    return jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        loader=jinja2.PackageLoader("primavista.report", "."),
-    )
-
-
 def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     """Return the whole HTML file; every text that comes from results is escaped.
 
@@ -125,7 +110,7 @@ def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     safe = require_extra("markupsafe", "plots").Markup
     style = files("primavista.report").joinpath("style.css").read_text("utf-8")
     html: str = (
-        _templates()
+        templates()
         .get_template("page.html.jinja")
         .render(
             page=page,
@@ -139,8 +124,3 @@ def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
         )
     )
     return html
-
-
-def to_html(table: Table) -> str:
-    """Return a table as the page has it, in a box that scrolls if it is wide."""
-    return str(_templates().get_template("table.html.jinja").render(table=table))

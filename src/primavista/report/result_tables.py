@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from primavista.bench import metrics
 from primavista.bench.metrics import Better
 from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
-from primavista.report.published import EFFICIENCY, PublishedKey
+from primavista.report.published import EFFICIENCY, Efficiency, PublishedKey
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Panel, Series, by_panel, mean_std
+from primavista.report.series import MeanStd, Series, by_panel, mean_std
 from primavista.report.table import (
     Difference,
     Row,
@@ -19,21 +21,86 @@ from primavista.report.table import (
     Value,
     Verdict,
     format_value,
-    without_empty,
 )
 from primavista.report.titles import DATA_TITLES
 from primavista.strategies.registry import strategy_info
 
 MEGABYTE = 1e6
 SIGNIFICANT = 0.05
+SHORT = 120  # seconds; longer runs are given in minutes
 
-# The measures of the final table after accuracy: the title of the column, and the field.
-MEASURE_COLUMNS = tuple((metrics.TITLES[name], name) for name in metrics.MEASURES[1:])
-FINAL = "final accuracy (%)"
-BETTER: dict[str, Better] = {
-    FINAL: "high",
-    **{metrics.TITLES[name]: better for name, better in metrics.BETTER.items() if better},
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table that has one row per series.
+
+    Args:
+        title: The title.
+        value: The value of a series.
+        better: Whether high or low values are better; None if no value is the best one.
+    """
+
+    title: str
+    value: Callable[[Series], Value]
+    better: Better | None = None
+
+
+def _stored(series: Series) -> Size | None:
+    """Return the stored data in megabytes; None if it is rehearsal-free."""
+    found = _megabytes(series, "stored_bytes")
+    return found if found and found.value else None
+
+
+def _unfinished_runs(series: Series) -> str | None:
+    """Return how far each unfinished run got."""
+    parts = []
+    for cell in series.cells:
+        if cell.status != "done":
+            state = "failed" if cell.status == "failed" else "at"
+            of = f"/{cell.batches}" if cell.batches else ""
+            parts.append(f"run {cell.run} {state} {cell.reached}{of}")
+    return "; ".join(parts) or None
+
+
+def _transfer_frames(series: Series) -> str | None:
+    """Return the numbers of frames that forward transfer was measured on."""
+    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
+    return " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
+
+
+PROTOCOL = Column("protocol", lambda one: one.panel.title)
+STRATEGY = Column("strategy", lambda one: one.name)
+FINAL = Column("final accuracy (%)", Series.final, "high")
+RUNS = Column("runs", lambda one: len(one.done))
+TEST_FRAMES = Column("test frames", lambda one: one.test_frames)
+STORED = Column("stored data (MB)", _stored)
+# The measures after accuracy.
+MEASURES = {
+    name: Column(metrics.TITLES[name], partial(Series.final, metric=name), metrics.BETTER[name])
+    for name in metrics.MEASURES[1:]
 }
+PUBLISHED = ("average", "forgetting", "backward_transfer", "seen_accuracy")
+
+
+def series_table(
+    name: str,
+    title: str,
+    series: Sequence[Series],
+    columns: Sequence[Column],
+    first: int,
+    digits: int = 2,
+    caption: str = "",
+) -> Table:
+    """Return a table with one row per series, with the best values in bold.
+
+    Columns after the first ones, as many as `first` says, are left out if they are empty.
+    """
+    titles = tuple(column.title for column in columns)
+    rows = tuple(tuple(column.value(one) for column in columns) for one in series)
+    table = Table(name, title, titles, rows, digits=digits, caption=caption)
+    better = {column.title: column.better for column in columns if column.better}
+    rivals = [not strategy_info(one.strategy).joint for one in series]
+    return best_values(table.without_empty_columns(first), better, rivals)
 
 
 def ranked(series: Sequence[Series]) -> list[Series]:
@@ -90,10 +157,6 @@ def _number(value: Value) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _rivals(series: Sequence[Series]) -> list[bool]:
-    return [not strategy_info(one.strategy).joint for one in series]
-
-
 def tuned_runs(cells: Sequence[StoredCell]) -> list[int]:
     """Return the runs on which hyperparameters were chosen."""
     tuned = {cell.cell.hyperparameters_chosen_on_run for cell in cells}
@@ -141,23 +204,15 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     Series without a finished run are left out, unless there is no other.
     """
     chosen = [one for one in ranked(series) if one.done] or ranked(series)
-    shown = ["average", "forgetting", "backward_transfer"]
-    if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
-        shown.append("seen_accuracy")
-    measures = [(column, field) for column, field in MEASURE_COLUMNS if field in shown]
-    titles = [column for column, _ in measures]
-    columns = ("protocol", "strategy", FINAL, "stored data (MB)", *titles, "test frames", "runs")
-    rows = []
-    for one in chosen:
-        others = (one.final(field) for _, field in measures)
-        first = one.panel.title, one.name, one.final(), _stored(one)
-        rows.append((*first, *others, one.test_frames, len(one.done)))
-    kept, values = without_empty(columns, rows, 3)
     cells = [cell for one in chosen for cell in one.cells]
-    notes = (*_bound_note(chosen), *_stored_note(kept), *_tests_note(cells))
+    has_new_classes = any(one.finals("seen_accuracy") != one.finals() for one in chosen)
+    shown = PUBLISHED if has_new_classes else PUBLISHED[:-1]
+    measures = [column for measure, column in MEASURES.items() if measure in shown]
+    columns = (PROTOCOL, STRATEGY, FINAL, STORED, *measures, TEST_FRAMES, RUNS)
     caption = _caption(chosen, cells)
-    table = Table(name, title, kept, values, notes, digits=1, caption=caption)
-    return best_values(table, BETTER, _rivals(chosen))
+    table = series_table(name, title, chosen, columns, 3, digits=1, caption=caption)
+    notes = (*_bound_note(chosen), *_stored_note(table), *_tests_note(cells))
+    return replace(table, notes=notes)
 
 
 def _caption(series: Sequence[Series], cells: Sequence[StoredCell]) -> str:
@@ -174,8 +229,8 @@ def _bound_note(series: Sequence[Series]) -> list[str]:
     return [f"{names}: trained on all data at once, not among the best."] if names else []
 
 
-def _stored_note(columns: Sequence[str]) -> list[str]:
-    if "stored data (MB)" not in columns:
+def _stored_note(table: Table) -> list[str]:
+    if STORED.title not in table.columns:
         return []
     return ["Stored data: frames or activations kept for rehearsal; 1 MB is 1,000,000 bytes."]
 
@@ -199,11 +254,18 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
     chosen = ranked(series)
     cells = [cell for one in chosen for cell in one.cells]
     tuned = tuned_runs(cells)
+
+    def untuned(one: Series) -> MeanStd | None:
+        kept = [value for run, value in one.finals().items() if run not in tuned]
+        return mean_std(kept) if tuned else None
+
     columns = (
-        *("protocol", "strategy", FINAL, "runs", "test frames", "stored data (MB)"),
-        f"without run {', '.join(map(str, tuned))} (%)",
-        *(column for column, _ in MEASURE_COLUMNS),
-        *("frames for forward transfer", "orders of batches", "unfinished"),
+        *(PROTOCOL, STRATEGY, FINAL, RUNS, TEST_FRAMES, STORED),
+        Column(f"without run {', '.join(map(str, tuned))} (%)", untuned),
+        *MEASURES.values(),
+        Column("frames for forward transfer", _transfer_frames),
+        Column("orders of batches", lambda one: one.orders),
+        Column("unfinished", _unfinished_runs),
     )
     notes = (
         "Mean ± sample standard deviation over the finished runs; one run has no deviation.",
@@ -213,36 +275,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         *_tests_note(cells),
         *tuned_note(cells),
     )
-    kept, rows = without_empty(columns, [_final_row(one, tuned) for one in chosen], 5)
-    return best_values(Table(name, title, kept, rows, notes), BETTER, _rivals(chosen))
-
-
-def _final_row(series: Series, tuned: Sequence[int]) -> Row:
-    finals = series.finals()
-    untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
-    measures = [series.final(field) for _, field in MEASURE_COLUMNS]
-    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
-    frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
-    first = series.panel.title, series.name, series.final(), len(finals), series.test_frames
-    last = frames, series.orders, _unfinished_runs(series)
-    return *first, _stored(series), untuned, *measures, *last
-
-
-def _unfinished_runs(series: Series) -> str | None:
-    """Return how far each unfinished run got."""
-    parts = []
-    for cell in series.cells:
-        if cell.status != "done":
-            state = "failed" if cell.status == "failed" else "at"
-            of = f"/{cell.batches}" if cell.batches else ""
-            parts.append(f"run {cell.run} {state} {cell.reached}{of}")
-    return "; ".join(parts) or None
-
-
-def _stored(series: Series) -> Size | None:
-    """Return the stored data in megabytes; None if it is rehearsal-free."""
-    found = _megabytes(series, "stored_bytes")
-    return found if found and found.value else None
+    return replace(series_table(name, title, chosen, columns, 5), notes=notes)
 
 
 def _megabytes(series: Series, field: str) -> Size | None:
@@ -257,8 +290,8 @@ def _megabytes(series: Series, field: str) -> Size | None:
     return Size(mean.mean) if mean else None
 
 
-def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table | None:
-    """Return the differences of final accuracies with tests, or None if there is no pair.
+def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table:
+    """Return the differences of final accuracies with tests; without a pair it has no rows.
 
     The series of one panel are compared with each other, over the runs that both have.
     """
@@ -267,10 +300,9 @@ def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table | N
         for one in compare({one.name: one.finals() for one in own}):
             numbers = one.runs, Difference(one.difference), one.effect, one.p, one.p_holm
             rows.append((panel.title, one.first, one.second, *numbers))
-    if not rows:
-        return None
     tests = ("runs", "first − second (points)", "effect d_z", "p", "p, Holm")
-    least = 2 / 2 ** max(int(str(row[3])) for row in rows)
+    runs = max((int(str(row[3])) for row in rows), default=0)
+    least = 2 / 2**runs
     frames = " or ".join(dict.fromkeys(one.test_frames for one in series if one.test_frames))
     tested = f" on {frames} test frames" if frames else ""
     unreachable = f", so that no pair here can reach {SIGNIFICANT:g}"
@@ -279,49 +311,51 @@ def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table | N
         "the sample standard deviation of the differences, none if they are all the same; p of a "
         "two-sided paired permutation test, exact up to 16 runs; p after Holm's correction for all "
         "pairs of the protocol.",
-        f"With {max(int(str(row[3])) for row in rows)} runs p cannot be below {least:.4g}"
+        f"With {runs} runs p cannot be below {least:.4g}"
         f"{unreachable if least > SIGNIFICANT else ''}.",
     )
     return Table(name, title, ("protocol", "first", "second", *tests), tuple(rows), notes, digits=3)
 
 
-def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table | None:
-    """Return time, memory and operations of the finished runs, or None if no run has finished.
+def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table:
+    """Return time, memory and operations of the finished runs.
 
     The paper's numbers stand beside ours on its protocol, NICv2-391, alone.
     """
     done = [one for one in ranked(series) if one.done]
-    if not done:
-        return None
     means = [one.over_runs(_seconds("learn_seconds")) for one in done]
-    is_short = max((mean.mean for mean in means if mean), default=0.0) < 120
+    is_short = max((mean.mean for mean in means if mean), default=0.0) < SHORT
     unit, scale = ("s", 1.0) if is_short else ("min", 60.0)
-    learning, solving, testing = (f"{one} ({unit})" for one in ("learning", "solving", "testing"))
+
+    def time(title: str, field: str, better: Better | None = None) -> Column:
+        seconds = _seconds(field, scale)
+        return Column(f"{title} ({unit})", lambda one: one.over_runs(seconds), better)
+
+    def size(title: str, field: str, better: Better | None = None) -> Column:
+        return Column(f"{title} (MB)", partial(_megabytes, field=field), better)
+
+    def operations(title: str) -> Column:
+        return Column(f"{title} (MFLOP per frame)", partial(_operations, kind=title))
+
+    def paper(title: str, field: str) -> Column:
+        return Column(f"paper: {title}", lambda one: getattr(_in_paper(one), field, None))
+
     columns = (
-        *("protocol", "strategy", "runs", learning, solving, testing),
-        *("data (MB)", "state (MB)", "peak memory (MB)"),
-        *("learning (MFLOP per frame)", "predicting (MFLOP per frame)"),
-        *("paper: run time (min)", "paper: data (MB)", "paper: params (MB)"),
+        *(PROTOCOL, STRATEGY, RUNS),
+        time("learning", "learn_seconds", "low"),
+        time("solving", "solve_seconds"),
+        time("testing", "test_seconds", "low"),
+        size("data", "stored_bytes"),
+        size("state", "state_bytes"),
+        size("peak memory", "peak_bytes", "low"),
+        *(operations("learning"), operations("predicting")),
+        paper("run time (min)", "minutes"),
+        paper("data (MB)", "data_mb"),
+        paper("params (MB)", "params_mb"),
     )
-    kept, rows = without_empty(columns, [_efficiency_row(one, scale) for one in done], 3)
     caption = "Run time and memory of one run, mean and sample standard deviation over runs."
-    table = Table(name, title, kept, rows, tuple(_efficiency_notes(done, kept)), caption=caption)
-    lower: Better = "low"
-    compared = dict.fromkeys((learning, testing, "peak memory (MB)"), lower)
-    return best_values(table, compared, _rivals(done))
-
-
-def _efficiency_row(series: Series, scale: float) -> Row:
-    times = ("learn_seconds", "solve_seconds", "test_seconds")
-    sizes = ("stored_bytes", "state_bytes", "peak_bytes")
-    paper = EFFICIENCY[series.strategy] if _is_in_paper(series) else None
-    return (
-        *(series.panel.title, series.name, len(series.done)),
-        *(series.over_runs(_seconds(time, scale)) for time in times),
-        *(_megabytes(series, size) for size in sizes),
-        *(_operations(series, kind) for kind in ("learning", "predicting")),
-        *((paper.minutes, paper.data_mb, paper.params_mb) if paper else (None, None, None)),
-    )
+    table = series_table(name, title, done, columns, 3, caption=caption)
+    return replace(table, notes=tuple(_efficiency_notes(done, table.columns)))
 
 
 def _seconds(time: str, scale: float = 1.0) -> Callable[[StoredCell], float | None]:
@@ -345,15 +379,16 @@ def _operations(series: Series, kind: str) -> float | None:
     return mean.mean if mean else None
 
 
-def _is_in_paper(series: Series) -> bool:
-    """Return True if the paper has numbers for the series: the same protocol and strategy."""
+def _in_paper(series: Series) -> Efficiency | None:
+    """Return the paper's numbers for a series: those of the same protocol and strategy."""
     is_variant = series.name != strategy_info(series.strategy).title
-    is_known = series.panel.protocol == "nicv2-391" and series.strategy in EFFICIENCY
-    return is_known and not is_variant
+    if is_variant or series.panel.protocol != "nicv2-391":
+        return None
+    return EFFICIENCY.get(series.strategy)
 
 
 def _efficiency_notes(series: Sequence[Series], columns: Sequence[str]) -> list[str]:
-    in_paper = {one.strategy for one in series if _is_in_paper(one)}
+    in_paper = {one.strategy for one in series if _in_paper(one)}
     retrained = retrained_note([cell for one in series for cell in one.done])
     notes = {
         "Solving is what the first prediction after a batch waits for, in heads that keep sums; it "
@@ -379,24 +414,26 @@ def _efficiency_notes(series: Sequence[Series], columns: Sequence[str]) -> list[
     return [text for text, applies in notes.items() if applies]
 
 
-def saturation_table(series: Sequence[Series]) -> Table | None:
-    """Return the share of guarded weights with F = max_F, or None if there is no guard."""
-    rows: list[Row] = []
-    for one in ranked(series):
-        first = one.over_runs(lambda cell: _saturated(cell, 0))
-        last = one.over_runs(lambda cell: _saturated(cell, -1))
-        if first and last:
-            rows.append((one.panel.title, one.name, first, last, first.runs))
-    if not rows:
-        return None
-    columns = ("protocol", "strategy", "after batch 1 (%)", "at the end (%)", "runs")
+def saturation_table(series: Sequence[Series]) -> Table:
+    """Return the share of guarded weights with F = max_F of the strategies with a guard."""
+
+    def saturated(place: int) -> Callable[[Series], MeanStd | None]:
+        return lambda one: one.over_runs(partial(_saturated, place=place))
+
+    columns = (
+        *(PROTOCOL, STRATEGY),
+        Column("after batch 1 (%)", saturated(0)),
+        Column("at the end (%)", saturated(-1)),
+        Column("runs", lambda one: sum(_saturated(cell, 0) is not None for cell in one.done)),
+    )
     note = (
         "The share of the guarded weights whose importance F has reached max_F, mean ± sample "
         "standard deviation over runs. Modulation does not move such a weight any more; the "
         "penalty pulls it back as strongly as it can."
     )
-    title = "Saturation of the guard"
-    return Table("saturation", title, columns, tuple(rows), (note,), digits=1)
+    guarded = [one for one in ranked(series) if saturated(0)(one)]
+    table = series_table("saturation", "Saturation of the guard", guarded, columns, 5, digits=1)
+    return replace(table, notes=(note,))
 
 
 def _saturated(cell: StoredCell, place: int) -> float | None:
@@ -405,23 +442,22 @@ def _saturated(cell: StoredCell, place: int) -> float | None:
     return 100 * shares[place] if shares else None
 
 
-def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanStd]) -> Table | None:
-    """Return our final accuracies beside the authors', or None if they published none of them."""
-    rows: list[Row] = []
-    for one in series:
-        norm = one.norm or strategy_info(one.strategy).norm or "brn"
-        target = targets.get((one.panel.protocol, one.strategy, norm))
-        if target is not None:
-            ours = one.final()
-            difference = Difference(ours.mean - target.mean) if ours else None
-            first = one.panel.title, one.name, ours, ours.runs if ours else 0, one.test_frames
-            verdict = _parity_verdict(ours, one.panel, target)
-            rows.append((*first, target, difference, one.orders, verdict))
-    if not rows:
-        return None
+def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanStd]) -> Table:
+    """Return our final accuracies beside the authors', if they published any of them."""
+
+    def difference(one: Series) -> Difference | None:
+        ours = one.final()
+        return Difference(ours.mean - targets[one.published_key].mean) if ours else None
+
     columns = (
-        *("protocol", "strategy", "ours (%)", "our runs", "test frames", "theirs (%)"),
-        *("difference", "our orders", "within one std"),
+        *(PROTOCOL, STRATEGY),
+        Column("ours (%)", Series.final),
+        Column("our runs", lambda one: len(one.done)),
+        TEST_FRAMES,
+        Column("theirs (%)", lambda one: targets[one.published_key]),
+        Column("difference", difference),
+        Column("our orders", lambda one: one.orders),
+        Column("within one std", lambda one: _parity_verdict(one, targets[one.published_key])),
     )
     notes = (
         "Rule: within one standard deviation if |ours − theirs| ≤ the authors' sample standard "
@@ -432,15 +468,17 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
         "only. Our orders: official if they come from the authors' files, generated if those were "
         "not there.",
     )
+    shown = [one for one in series if one.published_key in targets]
     title = "Parity with the authors' published results"
-    return Table("parity", title, columns, tuple(rows), notes)
+    return replace(series_table("parity", title, shown, columns, len(columns)), notes=notes)
 
 
-def _parity_verdict(ours: MeanStd | None, panel: Panel, target: MeanStd) -> Verdict:
+def _parity_verdict(series: Series, target: MeanStd) -> Verdict:
+    ours, comparison = series.final(), series.panel.comparison
     if ours is None:
         return Verdict("no finished run", "open")
-    if not panel.comparison.comparable:
-        return Verdict(f"not compared: {panel.comparison.reason}", "open")
+    if not comparison.comparable:
+        return Verdict(f"not compared: {comparison.reason}", "open")
     if target.std is None:
         return Verdict("no deviation published", "open")
     if abs(ours.mean - target.mean) <= target.std:

@@ -67,7 +67,7 @@ def build_page(
     data = group_cells(results.cells, published, page_width)
     made = [make(data) for make in SECTIONS]
     unfinished = cell_table(results)
-    made.append(_tables_section(unfinished.title, unfinished) if unfinished else None)
+    made.append(_tables_section(unfinished.title, unfinished))
     sections = [
         *(_group_section(data, group) for group in data.groups),
         *(section for section in made if section is not None),
@@ -198,7 +198,7 @@ def _group_section(data: ReportData, group: ReportGroup) -> Section:
         efficiency_table(group.file_stem("efficiency"), "Run time and memory", group.series),
         final_table(group.file_stem("final"), "All measures", group.series),
     )
-    shown = tuple(table for table in tables if table is not None)
+    shown = tuple(table for table in tables if table.rows)
     return Section(group.title, text, pictures, shown, _class_figures(data, group), extra)
 
 
@@ -282,14 +282,14 @@ def _norm_note(series: Sequence[Series]) -> list[str]:
     ]
 
 
-def _tables_section(title: str, *tables: Table | None, text: Sequence[str] = ()) -> Section | None:
-    shown = tuple(table for table in tables if table is not None)
+def _tables_section(title: str, *tables: Table, text: Sequence[str] = ()) -> Section | None:
+    shown = tuple(table for table in tables if table.rows)
     return Section(title, tuple(text), tables=shown) if shown else None
 
 
 def _methods(data: ReportData) -> Section | None:
     table = run_table(data.cells)
-    if table is None:
+    if not table.rows:
         return None
     return Section("What was run", tables=(table,), methods=methods_paragraph(data.cells))
 
@@ -308,7 +308,7 @@ def _norms(data: ReportData) -> Section | None:
 def _parity(data: ReportData) -> Section | None:
     series = [one for own in by_panel(data.series).values() for one in own]
     table = parity_table(series, target_accuracies(data.published))
-    return _tables_section(table.title, table) if table else None
+    return _tables_section(table.title, table)
 
 
 def _claims(data: ReportData) -> Section | None:
@@ -349,7 +349,7 @@ def _settings(data: ReportData) -> Section | None:
     return _tables_section(
         "Hyperparameters",
         preset_table(data.cells),
-        renorm_table() if any(info.training_options for info in used) else None,
+        *([renorm_table()] if any(info.training_options for info in used) else []),
         changed_table(data.series),
         text=tuned_note(data.cells),
     )

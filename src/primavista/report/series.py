@@ -106,6 +106,12 @@ class Series:
         """The option `norm`: `bn` for batch normalisation, `brn` for batch renormalisation."""
         return self.options.get("norm")
 
+    @property
+    def published_key(self) -> tuple[str, str, str]:
+        """The key of the paper's numbers for the same protocol, strategy and normalisation."""
+        norm = self.norm or strategy_info(self.strategy).norm or "brn"
+        return self.panel.protocol, self.strategy, norm
+
     def finals(self, metric: str = "accuracy") -> dict[int, float]:
         """Return the final value of a metric for each finished run that has one."""
         pairs = ((cell.run, cell.final(metric)) for cell in self.done)

@@ -37,15 +37,13 @@ IN_PAPER = ("nicv2-79", "nicv2-196", "nicv2-391")  # the columns of table:renorm
 RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of the past"}
 
 
-def preset_table(cells: Iterable[StoredCell]) -> Table | None:
+def preset_table(cells: Iterable[StoredCell]) -> Table:
     """Return tab:hyper_core50 as the presets of the strategies have it, with the source of each.
 
     A strategy gets a row if its `StrategyInfo` has hyperparameters or names their source.
     """
     strategies = sorted({cell.strategy for cell in cells}, key=strategy_order)
     infos = [info for info in map(strategy_info, strategies) if _has_preset(info)]
-    if not infos:
-        return None
     used = {key for info in infos for key in hyperparameters(info)}
     titled = [key for key in OPTION_TITLES if key in used]
     keys = [*titled, *sorted(used - set(titled))]
@@ -87,15 +85,13 @@ def renorm_table() -> Table:
     return Table("renormalisation", title, ("parameter", *titles), tuple(rows), notes)
 
 
-def changed_table(series: Sequence[Series]) -> Table | None:
+def changed_table(series: Sequence[Series]) -> Table:
     """Return how cells differ from their presets; a strategy without one shows all its options."""
     rows: list[Row] = []
     for one in series:
         changes = _changes(one)
         if changes:
             rows.append((one.panel.title, one.name, "; ".join(changes)))
-    if not rows:
-        return None
     columns = ("protocol", "strategy", "changes")
     return Table("changed", "Where cells differ from the presets", columns, tuple(rows))
 
@@ -164,8 +160,8 @@ def plain_text(value: object) -> str | None:
     return str(value)
 
 
-def cell_table(results: FolderResults) -> Table | None:
-    """Return the cells that are unfinished, failed, damaged or stale, or None if there are none."""
+def cell_table(results: FolderResults) -> Table:
+    """Return the cells that are unfinished, failed, damaged or stale."""
     rows: list[Row] = []
     for cell in (*results.cells, *results.superseded):
         reason = cell.failure or cell.stale
@@ -188,4 +184,4 @@ def cell_table(results: FolderResults) -> Table | None:
     )
     heading = "Failed, unfinished and stale cells"
     rows.sort(key=lambda row: str(row[0]))
-    return Table("cells", heading, columns, tuple(rows), notes) if rows else None
+    return Table("cells", heading, columns, tuple(rows), notes)

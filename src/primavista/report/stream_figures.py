@@ -14,7 +14,7 @@ from primavista.report.figures import Picture, drawing_style
 from primavista.report.published import COMPOSITION
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
-from primavista.report.table import Row, Table, Value, without_empty
+from primavista.report.table import Row, Table, Value
 from primavista.report.titles import protocol_title, slug
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream, protocol_row
@@ -131,8 +131,8 @@ def composition_table(
         "Two sessions of one class count as one class. Order: official if it comes from the "
         "authors' files, else generated."
     )
-    kept, shown = without_empty(columns, rows, 6)
-    return Table("streams", "Number and composition of batches", kept, shown, (note,))
+    title = "Number and composition of batches"
+    return Table("streams", title, columns, tuple(rows), (note,)).without_empty_columns(6)
 
 
 def _published_composition(protocol: str) -> str | None:

@@ -1,15 +1,16 @@
-"""A table, written once and shown as HTML (by the page), CSV, Markdown and LaTeX."""
+"""A table, written once and shown as HTML, Markdown and LaTeX by Jinja templates, and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from math import floor, log10
-from typing import Literal
+from typing import Any, Literal
 
 from primavista.errors import require_extra
 from primavista.report.series import MeanStd
@@ -18,7 +19,6 @@ Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
 ONE_LINE = 24  # texts up to this length are not wrapped
 LONG_TEXT = 40  # letters; columns with longer texts are paragraphs in LaTeX
-COLUMNS_OF_A_COLUMN = 4  # LaTeX tables with more span the page
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,25 @@ class Table:
         """Return the table with some values in bold."""
         return replace(self, bold=frozenset(places))
 
+    def without_empty_columns(self, first: int) -> Table:
+        """Return the table without columns in which no row has a value.
+
+        The first columns, as many as `first` says, always stay.
+        """
+        kept = [
+            column
+            for column in range(len(self.columns))
+            if column < first or any(row[column] is not None for row in self.rows)
+        ]
+        columns = tuple(self.columns[column] for column in kept)
+        rows = tuple(tuple(row[column] for column in kept) for row in self.rows)
+        return replace(self, columns=columns, rows=rows)
+
     def is_numeric(self, column: int) -> bool:
         """Return whether a column holds numbers only, apart from empty places."""
         values = [row[column] for row in self.rows if row[column] is not None]
         numbers = int | float | MeanStd | Difference | Size
         return bool(values) and all(isinstance(value, numbers) for value in values)
-
-    def numeric_columns(self) -> list[bool]:
-        """Return, for each column, whether it holds numbers only."""
-        return [self.is_numeric(column) for column in range(len(self.columns))]
 
     def text(self, row: int, column: int) -> str:
         """Return a value as readers see it."""
@@ -119,21 +129,26 @@ class Table:
             found.append("lines")
         return found
 
+    def shared_values(self) -> dict[int, str]:
+        """Return the columns whose texts or counts are the same in all rows, with their text."""
+        found = {}
+        for column in range(len(self.columns)) if len(self.rows) > 1 else ():
+            values = {row[column] for row in self.rows}
+            if len(values) == 1 and isinstance(self.rows[0][column], str | int):
+                found[column] = self.text(0, column)
+        return found if len(found) < len(self.columns) else {}
+
+    def alignment(self, column: int) -> str:
+        """Return the letter of a column in LaTeX; long texts are paragraphs."""
+        if self.is_numeric(column):
+            return "r"
+        longest = max((len(self.text(row, column)) for row in range(len(self.rows))), default=0)
+        return r"p{0.3\linewidth}" if longest > LONG_TEXT else "l"
+
     def blocks(self) -> list[list[int]]:
         """Return the successive rows that share their first value."""
         rows = range(len(self.rows))
         return [list(own) for _, own in groupby(rows, key=lambda row: self.rows[row][0])]
-
-
-def without_empty(
-    columns: Sequence[str], rows: Sequence[Row], first: int
-) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """Leave out columns in which no row has a value.
-
-    The first columns, as many as `first` says, always stay.
-    """
-    kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
-    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
 
 
 def format_value(value: Value, digits: int = 2) -> str:
@@ -172,53 +187,66 @@ def _decimal(value: float, digits: int) -> str:
 
 def to_csv(table: Table) -> str:
     """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    columns = range(len(table.columns))
-    has_means = [any(isinstance(row[i], MeanStd) for row in table.rows) for i in columns]
     head: list[str] = []
-    for title, has_mean in zip(table.columns, has_means, strict=True):
-        head += [title, f"{title}, std", f"{title}, runs"] if has_mean else [title]
-    writer.writerow(head)
-    for row in table.rows:
-        line: list[CsvValue] = []
-        for value, has_mean in zip(row, has_means, strict=True):
-            line += _csv_values(value, has_mean)
-        writer.writerow(line)
+    lines: list[list[CsvValue]] = [[] for _ in table.rows]
+    for column, title in enumerate(table.columns):
+        values = [row[column] for row in table.rows]
+        has_means = any(isinstance(value, MeanStd) for value in values)
+        head += [title, f"{title}, std", f"{title}, runs"] if has_means else [title]
+        for line, value in zip(lines, values, strict=True):
+            line += _csv_values(value)[: 3 if has_means else 1]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([head, *lines])
     return out.getvalue()
 
 
-def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
+def _csv_values(value: Value) -> list[CsvValue]:
+    """Return a value, its deviation and its runs."""
     match value:
         case MeanStd():
             return [value.mean, value.std, value.runs]
         case Verdict():
-            single: CsvValue = value.text
+            return [value.text, None, None]
         case Difference() | Size():
-            single = value.value
-        case _:
-            single = value
-    return [single, None, None] if has_mean else [single]
+            return [value.value, None, None]
+    return [value, None, None]
+
+
+@cache
+def templates() -> Any:
+    """Return the templates; those for HTML escape every text that is not marked as safe."""
+    jinja2 = require_extra("jinja2", "plots")
+    environment = jinja2.Environment(
+        autoescape=jinja2.select_autoescape(["html.jinja"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("primavista.report", "."),
+    )
+    environment.filters.update(latex=escape_latex, markdown=escape_markdown)
+    return environment
+
+
+def to_html(table: Table) -> str:
+    """Return a table as the page has it, in a box that scrolls if it is wide."""
+    return _rendered("html", table)
 
 
 def to_markdown(table: Table) -> str:
     """Return the table as Markdown, for a page of documentation; notes are paragraphs below it."""
-    rule = ["---:" if is_number else "---" for is_number in table.numeric_columns()]
-    lines = [_markdown_row(map(escape_markdown, table.columns)), _markdown_row(rule)]
-    for place in range(len(table.rows)):
-        columns = range(len(table.columns))
-        lines.append(_markdown_row(_markdown_text(table, place, column) for column in columns))
-    lines += [f"\n{escape_markdown(note)}" for note in table.notes]
-    return "\n".join(lines) + "\n"
+    return _rendered("md", table)
 
 
-def _markdown_text(table: Table, row: int, column: int) -> str:
-    text = escape_markdown(table.text(row, column))
-    return f"**{text}**" if (row, column) in table.bold else text
+def to_latex(table: Table) -> str:
+    """Return a `table` for documents with `\\usepackage{booktabs,graphicx}`, at most a page wide.
+
+    Values that are the same in all rows move into the note below it.
+    """
+    return _rendered("tex", table) + "\n"
 
 
-def _markdown_row(texts: Iterable[str]) -> str:
-    return f"| {' | '.join(texts)} |"
+def _rendered(kind: str, table: Table) -> str:
+    return str(templates().get_template(f"table.{kind}.jinja").render(table=table))
 
 
 def escape_markdown(text: str) -> str:
@@ -231,99 +259,39 @@ def escape_markdown(text: str) -> str:
     return " ".join(safe.split())
 
 
-def to_latex(table: Table) -> str:
-    """Return a `table` with booktabs rules; it needs pandas and `\\usepackage{booktabs}`.
-
-    Values that are the same in all rows move into the note below it.
-
-    Raises:
-        MissingExtraError: If pandas is not installed.
-    """
-    pandas = require_extra("pandas", "pandas")
-    kept, facts = _varying_columns(table)
-    texts = [[_latex_text(table, row, column) for column in kept] for row in range(len(table.rows))]
-    for _, *repeated in table.blocks() if kept[0] == 0 else ():
-        for row in repeated:
-            texts[row][0] = ""
-    titles = [escape_latex(table.columns[column]) for column in kept]
-    frame = pandas.DataFrame(texts, columns=titles)
-    alignment = "".join(_latex_alignment(table, column) for column in kept)
-    tabular = frame.style.hide(axis="index").to_latex(hrules=True, column_format=alignment)
-    environment = "table" if len(kept) <= COLUMNS_OF_A_COLUMN else "table*"
-    notes = escape_latex(" ".join([*facts, *table.notes]))
-    return "\n".join(
-        [
-            rf"\begin{{{environment}}}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{escape_latex(table.caption or table.title + '.')}}}",
-            rf"\label{{tab:{table.name}}}",
-            tabular.strip(),
-            *([rf"\par\smallskip\parbox{{\linewidth}}{{{notes}}}"] if notes else []),
-            rf"\end{{{environment}}}",
-            "",
-        ]
-    )
-
-
-def _varying_columns(table: Table) -> tuple[list[int], list[str]]:
-    """Return the columns whose texts or counts differ, and sentences with the others' values."""
-    kept, facts = [], []
-    for column, title in enumerate(table.columns):
-        values = {row[column] for row in table.rows}
-        is_constant = len(table.rows) > 1 and len(values) == 1
-        if is_constant and isinstance(table.rows[0][column], str | int):
-            facts.append(f"{title[:1].upper()}{title[1:]}: {table.text(0, column)}.")
-        else:
-            kept.append(column)
-    return kept or [0], facts
-
-
-def _latex_text(table: Table, row: int, column: int) -> str:
-    value = table.rows[row][column]
-    text = escape_latex(value.text if isinstance(value, Verdict) else table.text(row, column))
-    if (row, column) in table.bold:
-        return rf"\textbf{{{text}}}"
-    return f"{{}}{text}" if text.startswith("*") else text  # a star after \\ would be its option
-
-
-def _latex_alignment(table: Table, column: int) -> str:
-    if table.is_numeric(column):
-        return "r"
-    longest = max((len(table.text(row, column)) for row in range(len(table.rows))), default=0)
-    return r"p{0.3\linewidth}" if longest > LONG_TEXT else "l"
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"{\char34}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "–": "--",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "×": r"$\times$",
-    "→": r"$\to$",
-    "…": r"\ldots{}",
-    "“": "``",
-    "”": "''",
-    "’": "'",
-    "[": "{[}",
-    "]": "{]}",
-    "\n": " ",
-    "\r": " ",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"{\char34}",
+        "±": r"$\pm$",
+        "−": r"$-$",
+        "–": "--",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+        "×": r"$\times$",
+        "→": r"$\to$",
+        "…": r"\ldots{}",
+        "“": "``",
+        "”": "''",
+        "’": "'",
+        "[": "{[}",
+        "]": "{]}",
+        "\n": " ",
+        "\r": " ",
+    }
+)
 
 
 def escape_latex(text: str) -> str:
@@ -334,4 +302,4 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("50% of a_b & c"))
     50\\% of a\\_b \\& c
     """
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    return text.translate(_LATEX)

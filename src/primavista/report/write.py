@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from primavista.errors import (
-    CHOOSE_FOLDER,
-    InputError,
-    MissingExtraError,
-    file_errors,
-    require_extra,
-)
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.progress import Progress
 from primavista.report.figures import WIDTHS, printed_width
 from primavista.report.page import render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import (
-    Table,
-    escape_latex,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from primavista.report.table import escape_latex, to_csv, to_latex, to_markdown
 from primavista.storage.disk import replacing
 
 FIGURE_KINDS = ("pdf", "svg", "png")
-Formatter = Callable[[Table], str]
+TABLE_KINDS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
 
 def write_report(
@@ -43,8 +30,7 @@ def write_report(
 ) -> Path:
     """Write `report.html` with its `figures/`, `tables/` and methods.
 
-    Unfinished and failed cells are shown as such. Tables for LaTeX need pandas (extra `pandas`);
-    without it the report says so.
+    Unfinished and failed cells are shown as such.
 
     Args:
         folder: The results: one folder per cell, at any depth.
@@ -75,9 +61,10 @@ def write_report(
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
-    formats, missing = _table_formats()
-    page = replace(page, warnings=(*page.warnings, *missing))
-    downloads = {table.name: _table_files(table, formats) for table in page.tables}
+    downloads = {
+        table.name: {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}
+        for table in page.tables
+    }
     methods = "".join(section.methods for section in page.sections)
     if methods:
         tex = escape_latex(methods)
@@ -96,20 +83,6 @@ def write_report(
             _write_file(target / "figures" / f"{picture.name}.{kind}", drawn)
     _write_file(target / "report.html", render_page(page, downloads).encode())
     return target / "report.html"
-
-
-def _table_formats() -> tuple[dict[str, Formatter], list[str]]:
-    """Return the formats of tables, and what to install for LaTeX if it is missing."""
-    formats: dict[str, Formatter] = {"csv": to_csv, "md": to_markdown}
-    try:
-        require_extra("pandas", "pandas")
-    except MissingExtraError as error:
-        return formats, [f"There are no tables for LaTeX: {error}, then write the report again."]
-    return {**formats, "tex": to_latex}, []
-
-
-def _table_files(table: Table, formats: Mapping[str, Formatter]) -> dict[str, str]:
-    return {f"{table.name}.{suffix}": make(table) for suffix, make in formats.items()}
 
 
 def _write_file(path: Path, content: bytes) -> None:
