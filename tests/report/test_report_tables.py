@@ -309,7 +309,7 @@ def test_hyperparameters_come_from_the_presets(tmp_path: Path) -> None:
     assert renorm["d_max"] == ("0.5", "0.5", "2.5")
 
 
-PRESENT = {"moments": "batch_1", "unseen": "negatives"}  # options that version 0.1 did not have
+PRESENT = {"moments": "batch_1", "unseen": "negatives"}  # the values of the presets
 
 
 def test_changes_of_the_presets_are_listed(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_changes_say_that_they_wait_and_the_model_can_be_used(tiny_page, tmp_pat
         exec(compile(program, "snippet", "exec"), {})
     assert said.getvalue() == "kettle\n"
     opened.locator("#copy").click()
-    assert opened.inner_text("#copy") == "Copied"
+    until(opened, lambda: opened.inner_text("#copy") == "Copied", "it is not copied")
 
 
 def test_the_same_images_twice_and_a_load_that_is_taken_back(tiny_page, tmp_path):
