@@ -206,7 +206,7 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
         pipe: The connection with the parent; None ends the process.
         settings: How cells are run.
         parent: The process id of the parent.
-        environment: environment variables to set.
+        environment: Environment variables to set.
     """
     os.environ.update(environment)
     _end_with_parent(parent)

@@ -213,8 +213,8 @@ class Group(StrictModel):
         title: The heading in reports.
         strategies: The names of strategies; one of your own may be named by its reference,
             `package.module:Class`.
-        protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
-        options: options of all the strategies.
+        protocols: Protocols as texts, such as "nicv2-391", or as tables of their parameters.
+        options: Options of all the strategies.
         variants: Sets of options; each set makes cells of its own.
         runs: How many runs, or which.
         tests: The test sets; each makes cells of its own.

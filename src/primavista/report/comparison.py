@@ -37,8 +37,8 @@ class Estimate:
     """The difference of two accuracies, in points.
 
     Args:
-        difference: the mean difference.
-        half_width: half the width of its 90% confidence interval; None if there are too few runs.
+        difference: The mean difference.
+        half_width: Half the width of its 90% confidence interval; None if there are too few runs.
     """
 
     difference: float

@@ -19,10 +19,10 @@ class PublishedCurves:
     """The authors' curves of one strategy on one protocol.
 
     Args:
-        protocol: our name of the protocol, such as `nicv2-79`.
-        strategy: our name of the strategy, such as `ar1*`.
+        protocol: Our name of the protocol, such as `nicv2-79`.
+        strategy: Our name of the strategy, such as `ar1*`.
         norm: `bn` or `brn`.
-        runs: for each run, the accuracy after each batch; the files have one value more, after the
+        runs: For each run, the accuracy after each batch; the files have one value more, after the
             first iteration, which is left out here.
     """
 
@@ -83,11 +83,11 @@ class Composition:
     """A row of tab:nic.
 
     Args:
-        batches: the number of batches.
-        initial_classes: classes of the first batch.
-        initial_images: images of the first batch.
-        later_classes: classes of each later batch.
-        later_images: images of each later batch.
+        batches: The number of batches.
+        initial_classes: Classes of the first batch.
+        initial_images: Images of the first batch.
+        later_classes: Classes of each later batch.
+        later_images: Images of each later batch.
     """
 
     batches: int

@@ -30,28 +30,28 @@ class RunRecord:
     run, is None.
 
     Args:
-        name: the name in figures and tables, which tells variants apart.
-        strategy: the name of the strategy.
-        protocol: the name of the protocol.
-        data: the name of the data set.
-        run: the number of the run; equal numbers have equal orders of batches.
-        seed: the seed of the strategy.
+        name: The name in figures and tables, which tells variants apart.
+        strategy: The name of the strategy.
+        protocol: The name of the protocol.
+        data: The name of the data set.
+        run: The number of the run; equal numbers have equal orders of batches.
+        seed: The seed of the strategy.
         status: `done`, `in progress` or `failed`.
-        groups: the groups of the plan that the run belongs to.
-        batches: the number of batches.
-        test_frames: the number of test frames.
-        measures: the measures after the last batch; each is None if the run is not done.
-        learn_seconds: the time of learning.
-        solve_seconds: the time of solving.
-        test_seconds: the time of testing.
-        stored_bytes: bytes kept for rehearsal.
-        state_bytes: bytes beyond the network, its head and stored data.
-        peak_bytes: the most memory in use during the run.
-        backbone: the name of the network.
-        weights: the name of its weights.
-        options: every option of the strategy.
-        stale: why the result no longer holds, if it does not.
-        path: the folder of the cell, relative to that of the results.
+        groups: The groups of the plan that the run belongs to.
+        batches: The number of batches.
+        test_frames: The number of test frames.
+        measures: The measures after the last batch; each is None if the run is not done.
+        learn_seconds: The time of learning.
+        solve_seconds: The time of solving.
+        test_seconds: The time of testing.
+        stored_bytes: Bytes kept for rehearsal.
+        state_bytes: Bytes beyond the network, its head and stored data.
+        peak_bytes: The most memory in use during the run.
+        backbone: The name of the network.
+        weights: The name of its weights.
+        options: Every option of the strategy.
+        stale: Why the result no longer holds, if it does not.
+        path: The folder of the cell, relative to that of the results.
     """
 
     name: str
@@ -88,17 +88,17 @@ class BatchRecord:
     """One batch of one run; measures are None if there was no test.
 
     Args:
-        name: the name of the strategy or variant in figures and tables.
-        strategy: the name of the strategy.
-        protocol: the name of the protocol.
-        data: the name of the data set.
-        run: the number of the run.
-        batch: the number of the batch, from 1.
-        patterns: the number of frames in it.
-        new_classes: the number of classes that it showed first.
-        measures: the measures after the batch.
-        stored_bytes: bytes kept for rehearsal.
-        state_bytes: bytes beyond the network, its head and stored data.
+        name: The name of the strategy or variant in figures and tables.
+        strategy: The name of the strategy.
+        protocol: The name of the protocol.
+        data: The name of the data set.
+        run: The number of the run.
+        batch: The number of the batch, from 1.
+        patterns: The number of frames in it.
+        new_classes: The number of classes that it showed first.
+        measures: The measures after the batch.
+        stored_bytes: Bytes kept for rehearsal.
+        state_bytes: Bytes beyond the network, its head and stored data.
     """
 
     name: str
@@ -124,14 +124,14 @@ class TaskRecord:
     """One entry R[i, j] of the accuracy matrix of one run; the page on metrics defines it.
 
     Args:
-        name: the name of the strategy or variant in figures and tables.
-        strategy: the name of the strategy.
-        protocol: the name of the protocol.
-        data: the name of the data set.
-        run: the number of the run.
+        name: The name of the strategy or variant in figures and tables.
+        strategy: The name of the strategy.
+        protocol: The name of the protocol.
+        data: The name of the data set.
+        run: The number of the run.
         batch: i, the batch after which it was measured.
         task: j, the batch that first showed the classes.
-        accuracy: percent of the test frames of these classes.
+        accuracy: Percent of the test frames of these classes.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Records(Sequence[T], Generic[T]):
     """A list of records that can become a pandas frame and that notebooks show as a table.
 
     Args:
-        records: the records, all of one kind.
+        records: The records, all of one kind.
     """
 
     def __init__(self, records: Iterable[T]) -> None:

@@ -21,9 +21,9 @@ class MeanStd:
     """A mean over runs with the sample standard deviation, whose divisor is the runs less one.
 
     Args:
-        mean: the mean.
-        std: the sample standard deviation; None for a single run.
-        runs: the number of runs.
+        mean: The mean.
+        std: The sample standard deviation; None for a single run.
+        runs: The number of runs.
     """
 
     mean: float
@@ -61,11 +61,11 @@ class Panel:
     """A protocol over a data set: curves of one panel may share the axes of a figure.
 
     Args:
-        protocol: the name of the protocol.
-        data_name: the name of the data set.
-        comparison: whether its accuracies can be compared with the paper's, and if not, why.
-        key: the settings of the data set in full.
-        title: the title of its figures.
+        protocol: The name of the protocol.
+        data_name: The name of the data set.
+        comparison: Whether its accuracies can be compared with the paper's, and if not, why.
+        key: The settings of the data set in full.
+        title: The title of its figures.
     """
 
     protocol: str
@@ -80,10 +80,10 @@ class Series:
     """The runs of one strategy with one set of options in one panel.
 
     Args:
-        name: the name in legends and tables.
-        strategy: the name of the strategy.
-        panel: the protocol and the data set.
-        cells: one cell per run, in the order of the runs.
+        name: The name in legends and tables.
+        strategy: The name of the strategy.
+        panel: The protocol and the data set.
+        cells: One cell per run, in the order of the runs.
     """
 
     name: str

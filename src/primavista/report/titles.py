@@ -15,8 +15,8 @@ class FreezingScheme:
     """A value of the option `freeze` as fig:NI shows it.
 
     Args:
-        title: the name of its curve.
-        look: how figures draw it.
+        title: The name of its curve.
+        look: How figures draw it.
     """
 
     title: str
