@@ -20,8 +20,8 @@ ALL = ("ar1*", "cwr*", "dslda", "naive")
 
 
 def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, results):
-    suite(*ALL, out=tmp_path / "inline", limit=14).run(Inline())
-    distributed = suite(*ALL, out=tmp_path / "ray", limit=14, batches=3)
+    suite(*ALL, out=tmp_path / "inline", limit=40).run(Inline())
+    distributed = suite(*ALL, out=tmp_path / "ray", limit=40, batches=3)
     kinds = []
     learned: dict[int, int] = {}
 
