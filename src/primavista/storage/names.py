@@ -22,8 +22,8 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
 
     Args:
         label: What the user calls an object.
-        known: Names that are accepted as they are: files of earlier versions may hold names that
-            would be refused today.
+        known: Names that are accepted as they are: those of the objects that a learner knows, since
+            the file of a learner may come from anybody.
 
     Raises:
         InputError: If it is not a text of 1 to 200 characters, if it has control characters or
