@@ -476,6 +476,7 @@ def test_by_keyboard_alone_with_the_browsers_own_camera(playwright, tmp_path):
         opened.keyboard.up("Space")
         opened.locator("#hint[data-kind=good]").wait_for()
         assert made.learner.labels == ["mug"]
+        opened.locator("#which option").wait_for(state="attached")  # the page knows the object
         opened.locator("input[value=teach]").focus()
         opened.keyboard.press("ArrowRight")
         opened.locator("#hold").focus()
