@@ -31,6 +31,7 @@ from primavista.backbones.reference import (
 from primavista.heads.prima import LessonSample
 from primavista.networks.base import build, named_weights
 from primavista.networks.middle import MiddleBackbone
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)
@@ -42,8 +43,9 @@ def write_references() -> None:
     found = {}
     for size in SIZES:
         backbone = MiddleBackbone(build("mobilenet_v1", "imagenet", size=size))
-        sample = LessonSample.empty(backbone.sizes, like=torch.zeros(()))
+        sample = LessonSample.empty(backbone.sizes)
         with torch.no_grad():
+            ArrayBuffers(sample)  # its arrays become tensors
             sample.set_reference(backbone.eval()(torch.from_numpy(generic_frames(size))))
         key = reference_key(backbone.spec, backbone.sizes, named_weights(backbone))
         for name in sample.REFERENCE:

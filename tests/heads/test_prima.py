@@ -371,16 +371,11 @@ def test_equal_frames_of_two_classes_are_solved():
     assert made.scores(torch.as_tensor(same), 2).isfinite().all()
 
 
-def test_cleared_it_keeps_its_reference_for_the_next_lessons():
+def test_its_reference_can_be_set_after_lessons():
     made = teach(head(), lessons(2, 2))
     assert not made.has_reference
     made.set_reference(generic())
     assert made.has_reference
-    spread = made.sample.arrays["spread"]
-    made.clear()
-    assert made.has_reference
-    assert np.array_equal(made.sample.arrays["spread"], spread)
-    assert made.sample.rows == made.statistics.rows == 0
 
 
 def test_merged_it_takes_a_reference_if_it_has_none():

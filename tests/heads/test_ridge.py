@@ -18,6 +18,7 @@ from primavista.heads.ridge import (
 )
 from primavista.heads.solving import FLOOR
 from primavista.heads.statistics import SufficientStatistics, within_class_scatter
+from primavista.nn.class_rows import ArrayBuffers
 
 
 def stream(seed, counts, dim, spread=1.0):
@@ -158,7 +159,8 @@ def test_a_feature_that_never_varies_does_not_decide():
 
 def test_numpy_and_torch_agree():
     z, y = stream(2, [9, 4, 7], 5)
-    sums = SufficientStatistics.empty(5, like=torch.zeros(0))
+    sums = SufficientStatistics.empty(5)
+    ArrayBuffers(sums)  # in torch
     sums.expand(3)
     sums.add(torch.from_numpy(z), torch.from_numpy(y))
     n, s, gram = statistics(z, y, 3)
@@ -172,7 +174,8 @@ def test_numpy_and_torch_agree():
 @pytest.mark.parametrize("row", [0, 1])
 def test_forgetting_takes_the_mean_out_of_the_gram_matrix(row):
     z, y = stream(4, [6, 5], 4)
-    sums = SufficientStatistics.empty(4, like=torch.zeros(0))
+    sums = SufficientStatistics.empty(4)
+    ArrayBuffers(sums)  # in torch
     sums.expand(2)
     sums.add(torch.from_numpy(z), torch.from_numpy(y))
     before = sums.scatter()

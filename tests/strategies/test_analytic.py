@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.heads.statistics import SufficientStatistics, add_gram
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.creation import create
@@ -209,8 +210,9 @@ def test_a_long_lesson_is_no_more_in_float64_at_once_than_a_short_one():
     """Sums of parts: 3,000 frames at once are 1,024, 1,024 and 952."""
     z = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(3000) % 3
-    whole, parts = (SufficientStatistics.empty(8, like=z) for _ in range(2))
+    whole, parts = (SufficientStatistics.empty(8) for _ in range(2))
     for statistics in (whole, parts):
+        ArrayBuffers(statistics)  # in torch
         statistics.expand(3)
     whole.add(z, labels)
     for part, names in zip(z.split(1024), labels.split(1024), strict=True):

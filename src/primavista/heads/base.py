@@ -88,6 +88,10 @@ class Head(ABC):
         Returns:
             A function of `features(z)`, or None if this head does not recognise strangers.
         """
+        return self.derived.get_or_compute("familiarity", lambda: self._familiarity(classes))
+
+    def _familiarity(self, classes: int) -> Familiarity | None:
+        """Make the familiarity function; see `familiarity`."""
         return None
 
     def expand(self, classes: int) -> None:
@@ -167,14 +171,10 @@ class ClassArrays(ABC):
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read too often to be on a GPU
+    row_names: tuple[str, ...]  # the names of the arrays that have one row per class
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
-
-    @property
-    @abstractmethod
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
 
     @abstractmethod
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
@@ -284,12 +284,6 @@ class ClassArrays(ABC):
             array = self.arrays[name]
             kept = [array[:row], array[row + 1 :], zeros_like((1, *array.shape[1:]), array)]
             self.arrays[name] = array_namespace(array).concat(kept, axis=0)
-
-    def clear(self) -> None:
-        """Return to the state before the first frame: no rows, and 0 in all other arrays."""
-        for name, array in self.arrays.items():
-            shape = (0, *array.shape[1:]) if name in self.row_names else array.shape
-            self.arrays[name] = zeros_like(shape, array)
 
 
 def stored_beside(

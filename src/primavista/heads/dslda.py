@@ -37,6 +37,7 @@ class StreamingStatistics(ClassArrays):
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ("n", "t")
+    row_names = ("mu", "n")
 
     @classmethod
     def empty(cls, dim: int) -> StreamingStatistics:
@@ -55,11 +56,6 @@ class StreamingStatistics(ClassArrays):
             "t": np.zeros((), np.int64),
         }
         return cls(arrays)
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-        return ("mu", "n")
 
     @property
     def mu(self) -> Array:
@@ -176,19 +172,14 @@ class DSLDAHead(Head):
         w = solve_positive_definite(a, mu.T).T
         return float32(w), float32(lda_offsets(w, mu))
 
-    def familiarity(self, classes: int) -> Familiarity | None:
-        """Return the familiarity function; see `Head.familiarity`."""
-        if not self.open_set:
-            return None
-        compute = lambda: self._familiarity(classes)  # noqa: E731
-        return self.derived.get_or_compute("familiarity", compute)
-
-    def _familiarity(self, classes: int) -> Familiarity:
+    def _familiarity(self, classes: int) -> Familiarity | None:
         """Make the familiarity from a covariance with the shrinkage of `oas`.
 
         The fixed shrinkage of 1e-4 is too small if there are fewer frames than features. The
         covariance is shrunk towards at least `shrinkage` times the identity.
         """
+        if not self.open_set:
+            return None
         own = self.statistics
         mu, scatter, t = own.mu[:classes], own.scatter, max(own.frames, 1)
         eps, m = oas(scatter / t, t)

@@ -48,10 +48,7 @@ class ConsolidatedWeights(ClassArrays):
     Both begin as 0 (Algorithm 1, lines 2 and 3).
     """
 
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-        return ("cw", "past")
+    row_names = ("cw", "past")
 
     @property
     def cw(self) -> Array:
@@ -129,14 +126,10 @@ class FrozenCWRHead(Head):
         """Score features by cw; see `Head.scores`."""
         return cwr_scores(self.weights.cw[:classes], z)
 
-    def familiarity(self, classes: int) -> Familiarity | None:
-        """Return the familiarity function; see `Head.familiarity`."""
+    def _familiarity(self, classes: int) -> Familiarity | None:
         if self.seen is None:
             return None
-        cw, seen = self.weights.cw, self.seen
-        return self.derived.get_or_compute(
-            "familiarity", lambda: cwr_familiarity(cw, seen, classes)
-        )
+        return cwr_familiarity(self.weights.cw, self.seen, classes)
 
 
 def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -> Array:

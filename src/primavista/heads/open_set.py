@@ -20,36 +20,42 @@ LESSON_THRESHOLD = 0.9  # for `LessonFamiliarity`: one stranger in ten is taken 
 
 
 @dataclass(frozen=True)
-class MarginFamiliarity(Familiarity):
-    """relative_margin(z) = v_c (z - m) / v_c (mu_c - m),  v_c = w_c - mean_k w_k
+class MahalanobisFamiliarity(Familiarity):
+    """familiarity(z) = margin * sqrt(E h / h(z)),  h(z) = (z - m)^T P (z - m),
+
+    margin = v_c (z - m) / v_c (mu_c - m),  v_c = w_c - mean_k w_k
 
     c is the class with the highest score w_c z + b_c, and m is the mean of the class means. The
-    relative margin is 0 at m, the average object, and 1 at the mean of class c.
-    `MahalanobisFamiliarity` combines it with a second measure.
+    margin is 0 at m, the average object, and 1 at the mean of class c; with a single class it is
+    set to 1. P is a precision matrix and sqrt(h) the Mahalanobis distance from m. The familiarity
+    is the margin divided by this distance, relative to its usual value. It is the t-value of the
+    prediction of a regression, f / sqrt(leverage), relative to the t-value at the mean of the
+    class.
 
     Args:
         v: The centred weights, classes x D.
         gain: v_c (mu_c - m) for each class c.
         lead: The mean absolute value of the gain.
         m: The mean of the class means, D numbers.
+        precision: P, D x D; None for the identity.
+        usual: E h, the expected value of h for frames of taught objects.
     """
 
     v: Array
     gain: Array
     lead: float
     m: Array
+    precision: Array | None
+    usual: float
 
-    def relative_margin(self, offset: Array, best: Array) -> Array:
-        """v_c (z - m) / v_c (mu_c - m): 1 at the mean of the class, 0 at m.
-
-        Args:
-            offset: z - m, N x D.
-            best: The column of the highest score of each frame.
-
-        Returns:
-            N numbers.
-        """
-        return (offset * self.v[best]).sum(1) / self.gain[best]
+    def __call__(self, z: Array, best: Array) -> Array:
+        """Compute the familiarity of frames; see `Familiarity`."""
+        offset = z - self.m
+        distance = _squared_distance(offset, self.precision)
+        margin = 1.0
+        if len(self.v) > 1:
+            margin = (offset * self.v[best]).sum(1) / self.gain[best]
+        return margin * (self.usual / distance.clip(self.usual * 1e-6 + 1e-30)) ** 0.5
 
     @property
     def temperature(self) -> float:
@@ -59,31 +65,6 @@ class MarginFamiliarity(Familiarity):
         `LOGIT_AT_MEAN`, on average over the classes.
         """
         return self.lead / LOGIT_AT_MEAN if len(self.v) > 1 else 1.0
-
-
-@dataclass(frozen=True)
-class MahalanobisFamiliarity(MarginFamiliarity):
-    """familiarity(z) = relative_margin * sqrt(E h / h(z)),  h(z) = (z - m)^T P (z - m)
-
-    P is a precision matrix and sqrt(h) the Mahalanobis distance from the average object m. The
-    familiarity is the relative margin divided by this distance, relative to its usual value. It is
-    the t-value of the prediction of a regression, f / sqrt(leverage), relative to the t-value at
-    the mean of the class. With a single class the margin is set to 1.
-
-    Args:
-        precision: P, D x D; None for the identity.
-        usual: E h, the expected value of h for frames of taught objects.
-    """
-
-    precision: Array | None
-    usual: float
-
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames; see `Familiarity`."""
-        offset = z - self.m
-        distance = _squared_distance(offset, self.precision)
-        margin = self.relative_margin(offset, best) if len(self.v) > 1 else 1.0
-        return margin * (self.usual / distance.clip(self.usual * 1e-6 + 1e-30)) ** 0.5
 
 
 def mahalanobis_familiarity(
@@ -105,7 +86,11 @@ def mahalanobis_familiarity(
     Returns:
         The familiarity.
     """
-    v, gain, lead, m = margins(w, mu)
+    m = mu.mean(0)
+    v = w - w.mean(0)
+    gain = (v * (mu - m)).sum(1)
+    lead = float(abs(gain).mean()) + 1e-30
+    gain = gain.clip(lead / 10)  # a class that hardly leads cannot set the scale
     spread = max(float(scatter if precision is None else (precision * scatter).sum()), 0.0)
     overfit = 0.0 if precision is None else min(spread / max(frames, 1), 0.8)
     usual = (
@@ -114,23 +99,6 @@ def mahalanobis_familiarity(
         + FLOOR * float(_squared_distance(mu, precision).mean())
     )
     return MahalanobisFamiliarity(v, gain, lead, m, precision, usual)
-
-
-def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
-    """Compute the fields that every `MarginFamiliarity` has.
-
-    Args:
-        w: The weights, classes x D.
-        mu: The means, classes x D.
-
-    Returns:
-        v, gain, lead and m of `MarginFamiliarity`.
-    """
-    m = mu.mean(0)
-    v = w - w.mean(0)
-    gain = (v * (mu - m)).sum(1)
-    lead = float(abs(gain).mean()) + 1e-30
-    return v, gain.clip(lead / 10), lead, m  # a class that hardly leads cannot set the scale
 
 
 def _squared_distance(x: Array, precision: Array | None) -> Array:

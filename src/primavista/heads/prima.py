@@ -56,6 +56,7 @@ from primavista.heads.statistics import (
     AnalyticHead,
     SufficientStatistics,
     add_gram,
+    consecutive,
     diagonal,
     low_rank_factor,
     unpack_lower,
@@ -114,7 +115,7 @@ class LessonHead(AnalyticHead):
 
     @property
     def has_reference(self) -> bool:
-        """True if `set_reference` or `take_reference` has set the reference of familiarity."""
+        """True if the reference of familiarity is set."""
         return bool(self.sample.arrays["centre"].any())
 
     def set_reference(self, z: Array) -> None:
@@ -124,15 +125,6 @@ class LessonHead(AnalyticHead):
             z: The features of frames of arbitrary objects, N x D.
         """
         self.sample.set_reference(z)
-        self.derived.clear()
-
-    def take_reference(self, other: LessonHead) -> None:
-        """Take over the reference of familiarity of another head.
-
-        Args:
-            other: A head on the same backbone.
-        """
-        self.sample.take_reference(other.sample)
         self.derived.clear()
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
@@ -206,7 +198,8 @@ class LessonHead(AnalyticHead):
         b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
         return w, b.sum(0)
 
-    def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
+    def _familiarity(self, classes: int) -> LessonFamiliarity:
+        w, b = self.solution(classes)
         compute = lambda: self.judge(self.fits(classes))  # noqa: E731
         judged = self.derived.get_or_compute("judged", compute)
         share = middle_shares(judged.beta)
@@ -232,7 +225,6 @@ class LessonHead(AnalyticHead):
             max(float(share @ spread @ share), 0.0) ** 0.5,
         )
         worth = judged.trust / sum(judged.beta)
-        _, b = self.solution(classes)
         return LessonFamiliarity(
             directions, centre, places, worth * w, worth * b, rooms, usual, strangers
         )
@@ -241,11 +233,6 @@ class LessonHead(AnalyticHead):
         """Learn everything that another head has learned; see `AnalyticHead.merge`."""
         self.sample.merge(other.sample, columns)
         super().merge(other, columns)
-
-    def clear(self) -> None:
-        """Return to the state before the first batch."""
-        self.sample.clear()
-        super().clear()
 
 
 class LessonStatistics(SufficientStatistics):
@@ -332,7 +319,7 @@ class LessonStatistics(SufficientStatistics):
         sign, name = (1, "added") if difference.sum() >= 0 else (-1, "removed")
         largest = later.gram if sign == 1 else self.gram
         factors = []
-        for packed, features in self._packed_parts():
+        for packed, features in self.parts():
             squares = diagonal(to_numpy(largest)[packed], features.stop - features.start)
             tolerance = CHANGE_PRECISION * squares + 1e-300
             factor = low_rank_factor(sign * difference[packed], tolerance, MOST_CHANGED)
@@ -357,7 +344,7 @@ class LessonStatistics(SufficientStatistics):
                 gram = self.gram * 0
                 if np.asarray(found.get("t", 1)).any():  # before the first lesson G is 0
                     x = float64(to_library_of(factor, gram))
-                    for packed, features in self._packed_parts():
+                    for packed, features in self.parts():
                         add_gram(gram[packed], x[:, features])
                     gram = self.gram - sign * gram
                     shorten(gram)
@@ -367,13 +354,6 @@ class LessonStatistics(SufficientStatistics):
 
     def _rows(self) -> NumpyArrays:
         return {name: to_numpy(self.arrays[name]) for name in self.row_names}
-
-    def _packed_parts(self) -> Iterator[tuple[slice, slice]]:
-        """Yield the slice of the packed G and the slice of the features of each block."""
-        end = 0
-        for gram, features in self.squares():
-            end += len(gram)
-            yield slice(end - len(gram), end), features
 
     def lower_grams(self) -> Iterator[tuple[Array, slice]]:
         """Unpack G of each block; only its lower triangle is meaningful.
@@ -407,6 +387,7 @@ class LessonSample(ClassArrays):
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
     REFERENCE: ClassVar[tuple[str, ...]] = ("centre", "spread")
+    row_names = ("key", *VECTORS)
 
     def __init__(self, arrays: Arrays, blocks: Sequence[int]) -> None:
         super().__init__(arrays)
@@ -414,29 +395,24 @@ class LessonSample(ClassArrays):
         self.dim = sum(blocks)
 
     @classmethod
-    def empty(cls, blocks: Sequence[int], *, like: Array | None = None) -> LessonSample:
-        """Make a sample without lessons.
+    def empty(cls, blocks: Sequence[int]) -> LessonSample:
+        """Make a sample without lessons, in numpy.
 
         Args:
             blocks: The number of features of each place.
-            like: An array whose library and device to use; None for numpy.
 
         Returns:
             The empty sample.
         """
-        one = np.zeros(()) if like is None else like
-        xp, where = array_namespace(one), one.device
-        key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
-        shape = (0, LESSONS_KEPT, sum(blocks))
-        vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
-        centre = xp.zeros((sum(blocks),), dtype=xp.float32, device=where)
-        spread = xp.zeros((len(blocks), len(blocks)), dtype=xp.float32, device=where)
-        return cls({"key": key, **vectors, "centre": centre, "spread": spread}, blocks)
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-        return ("key", *self.VECTORS)
+        dim, places = sum(blocks), len(blocks)
+        arrays = {
+            "key": np.zeros((0, LESSONS_KEPT), np.int64),
+            "mean": np.zeros((0, LESSONS_KEPT, dim), np.float32),
+            "frame": np.zeros((0, LESSONS_KEPT, dim), np.float32),
+            "centre": np.zeros(dim, np.float32),
+            "spread": np.zeros((places, places), np.float32),
+        }
+        return cls(arrays, blocks)
 
     @classmethod
     def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
@@ -552,14 +528,7 @@ class LessonSample(ClassArrays):
     @property
     def places(self) -> tuple[slice, ...]:
         """The slice of the features that belongs to each place."""
-        stops = np.cumsum(self.blocks).tolist()
-        return tuple(slice(a, b) for a, b in zip([0, *stops], stops, strict=False))
-
-    def clear(self) -> None:
-        """Return to the state before the first lesson, but keep the centre and the spread."""
-        kept = {name: self.arrays[name] for name in self.REFERENCE}
-        super().clear()
-        self.arrays.update(kept)
+        return tuple(consecutive(self.blocks))
 
     def lessons(self, known: int) -> Lessons:
         """List the lessons that are kept.

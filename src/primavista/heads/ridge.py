@@ -9,7 +9,6 @@ value with the highest evidence. Everything is written for numpy and torch array
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -149,37 +148,24 @@ class RidgeHead(AnalyticHead):
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights; see `AnalyticHead.solve`."""
-        (x,) = regressions(self.statistics, self.balance, classes)
+        x = self._regression(classes)
         return ridge_weights(x, self._chosen_rho(x))
 
     def precision(self, classes: int) -> Array:
         """Return inv(A + rho I), rescaled from x to z; see `AnalyticHead.precision`."""
-        (x,) = regressions(self.statistics, self.balance, classes)
+        x = self._regression(classes)
         x.diagonal[: x.dim] += self._chosen_rho(x)
         return invert_positive_definite(x.correlations) / x.std / x.std[:, None]
+
+    def _regression(self, classes: int) -> Regression:
+        own = self.statistics
+        n, s = own.n[:classes], own.s[:classes]
+        return regression(n, s, own.scatter(), own.frames, self.balance)
 
     def _chosen_rho(self, x: Regression) -> float:
         if self.rho is not None:
             return float(self.rho)
         return self.derived.get_or_compute("rho", lambda: choose_rho(x))
-
-
-def regressions(
-    statistics: SufficientStatistics, balance: float, classes: int
-) -> Iterator[Regression]:
-    """Compute the moments of the regression of each block of features.
-
-    Args:
-        statistics: The sums.
-        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
-        classes: The number of known classes.
-
-    Yields:
-        One regression per block.
-    """
-    n, s, t = statistics.n[:classes], statistics.s[:classes], statistics.frames
-    for scatter, features in statistics.scatters():
-        yield regression(n, s[:, features], scatter, t, balance)
 
 
 def regression(n: Array, s: Array, scatter: Array, t: float, balance: float) -> Regression:

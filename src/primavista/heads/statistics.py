@@ -13,8 +13,8 @@ side.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Self
 
 import numpy as np
@@ -117,14 +117,17 @@ class AnalyticHead(Head):
 
     def familiarity(self, classes: int) -> Familiarity:
         """Return the familiarity function; see `Head.familiarity`."""
-        w, _ = self.solution(classes)
-        compute = lambda: self._familiarity(w, classes)  # noqa: E731
-        return self.derived.get_or_compute("familiarity", compute)
+        found = super().familiarity(classes)
+        assert found is not None
+        return found
 
-    def _familiarity(self, w: Array, classes: int) -> Familiarity:
+    def _familiarity(self, classes: int) -> Familiarity:
         """Make the familiarity by Mahalanobis distance; a head may override this."""
-        own = self.statistics
-        spread = own.covariance() if own.has_gram else own.mean_square_deviation(classes)
+        (w, _), own = self.solution(classes), self.statistics
+        if own.has_gram:
+            spread = own.scatter() / own.arrays["t"]
+        else:
+            spread = own.mean_square_deviation(classes)
         means = own.means(classes)
         return mahalanobis_familiarity(w, means, self.precision(classes), spread, own.frames)
 
@@ -136,11 +139,6 @@ class AnalyticHead(Head):
             columns: The column in this head of each class of the other head.
         """
         self.statistics.merge(other.statistics, columns)
-        self.derived.clear()
-
-    def clear(self) -> None:
-        """Return to the state before the first batch."""
-        self.statistics.clear()
         self.derived.clear()
 
 
@@ -161,6 +159,7 @@ class SufficientStatistics(ClassArrays):
         super().__init__(arrays)
         self.dim: int = arrays["s"].shape[1]
         self.has_gram = "gram" in arrays
+        self.row_names = ("n", "s") if self.has_gram else ("n", "s", "q")
         self.blocks: tuple[int, ...] = tuple(blocks or (self.dim,))
 
     @classmethod
@@ -170,36 +169,23 @@ class SufficientStatistics(ClassArrays):
         *,
         gram: bool = True,
         blocks: Sequence[int] | None = None,
-        like: Array | None = None,
     ) -> Self:
-        """Make statistics without frames and classes.
+        """Make statistics without frames and classes, in numpy.
 
         Args:
             dim: D, the number of features.
             gram: True to keep G, False to keep q instead.
             blocks: The sizes of the blocks of features; None for a single block.
-            like: An array whose library and device to use; None for numpy.
 
         Returns:
             The empty statistics.
         """
-        one = np.zeros(()) if like is None else like
-        xp = array_namespace(one)
         shapes: dict[str, tuple[int, ...]] = {"n": (0,), "s": (0, dim)}
         if gram:
             shapes |= {"t": (), "gram": (sum(map(packed_size, blocks or (dim,))),)}
         else:
             shapes |= {"q": (0,)}
-        arrays = {
-            name: xp.zeros(shape, dtype=xp.float64, device=one.device)
-            for name, shape in shapes.items()
-        }
-        return cls(arrays, blocks)
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-        return ("n", "s") if self.has_gram else ("n", "s", "q")
+        return cls({name: np.zeros(shape) for name, shape in shapes.items()}, blocks)
 
     @property
     def n(self) -> Array:
@@ -289,61 +275,39 @@ class SufficientStatistics(ClassArrays):
                 subtract_outer(gram, self.s[row, features] / self.n[row] ** 0.5)
         super().drop(row)
 
+    def parts(self) -> Iterator[tuple[slice, slice]]:
+        """Iterate over the slice of the packed G and the slice of the features of each block."""
+        packed = consecutive(map(packed_size, self.blocks))
+        yield from zip(packed, consecutive(self.blocks), strict=True)
+
     def squares(self) -> Iterator[tuple[Array, slice]]:
         """Iterate over the blocks.
 
         Yields:
             The packed G of a block, as a view, and the slice of the features that belongs to it.
         """
-        ends = accumulate(self.blocks)
-        packed_ends = accumulate(map(packed_size, self.blocks))
-        for size, end, packed_end in zip(self.blocks, ends, packed_ends, strict=True):
-            yield self.gram[packed_end - packed_size(size) : packed_end], slice(end - size, end)
-
-    def scatters(self) -> Iterator[tuple[Array, slice]]:
-        """S = sum (z - mu)(z - mu)^T for each block, where mu is the mean of the class of z.
-
-        Yields:
-            The scatter of a block, a new array, and the slice of the features that belongs to it.
-        """
-        for gram, features in self.squares():
-            yield self._scatter(gram, features), features
-
-    def covariance(self) -> Array:
-        """S / t, D x D, for features that are a single block.
-
-        Returns:
-            The covariance within classes, a new array.
-        """
-        return self.scatter() / self.arrays["t"]
+        for packed, features in self.parts():
+            yield self.gram[packed], features
 
     def scatter(self) -> Array:
-        """S, D x D, for features that are a single block.
+        """S = sum (z - mu)(z - mu)^T, where mu is the mean of the class of z; for a single block.
 
         Returns:
-            The scatter, a new array.
+            The scatter within classes, D x D, a new array.
         """
-        ((scatter, _),) = self.scatters()
-        return scatter
-
-    def _scatter(self, gram: Array, features: slice) -> Array:
-        size = features.stop - features.start
-        out = array_namespace(gram).empty((size, size), dtype=gram.dtype, device=gram.device)
-        return within_class_scatter(self.n, self.s[:, features], unpack(gram, out))
+        xp, shape = array_namespace(self.gram), (self.dim, self.dim)
+        out = xp.empty(shape, dtype=self.gram.dtype, device=self.gram.device)
+        return within_class_scatter(self.n, self.s, unpack(self.gram, out))
 
     def mean_square_deviation(self, known: int) -> float:
-        """tr S / t, the mean of |z - mu|^2, in the last block.
+        """tr S / t, the mean of |z - mu|^2 over the frames of the known classes, without G.
 
         Args:
-            known: The number of classes; without G, the mean is taken over their frames.
+            known: The number of classes.
 
         Returns:
             The mean squared deviation.
         """
-        if self.has_gram:
-            *_, (gram, features) = self.squares()
-            mean = self._scatter(gram, features).trace() / self.arrays["t"]
-            return float(mean.item())
         n, s, q = self.n[:known], self.s[:known], self.arrays["q"][:known]
         return float((q - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 
@@ -399,6 +363,19 @@ def within_class_scatter(n: Array, s: Array, gram: Array) -> Array:
     root = s / n.clip(1)[:, None] ** 0.5
     gram -= root.T @ root
     return gram
+
+
+def consecutive(sizes: Iterable[int]) -> list[slice]:
+    """Return slices of these sizes, one after the other.
+
+    Args:
+        sizes: The sizes.
+
+    >>> consecutive([2, 3])
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    stops = [0, *accumulate(sizes)]
+    return [slice(start, stop) for start, stop in pairwise(stops)]
 
 
 def packed_size(dim: int) -> int:
@@ -534,12 +511,8 @@ def diagonal(packed: Array, dim: int) -> Array:
     >>> add_gram(packed, z); sorted(diagonal(packed, 3).tolist())
     [1.0, 4.0, 9.0]
     """
-    half = dim // 2
-    _, fold = _views(packed, dim)
-    found = packed[:dim] * 0
-    found[:half] = fold[:half, fold.shape[1] - half :].diagonal()
-    found[half:] = fold[: dim - half, : dim - half].diagonal()
-    return found
+    _, upper, lower = packed_blocks(packed, dim)
+    return array_namespace(packed).concat([upper.diagonal(), lower.diagonal()])
 
 
 def column(packed: Array, dim: int, k: int) -> Array:

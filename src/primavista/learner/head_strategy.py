@@ -178,7 +178,7 @@ class HeadStrategy(TaughtStrategy):
         """Return an equal strategy that has learned nothing; it shares the representation."""
         made = type(self)(self.settings, self.network)
         if isinstance(made.head, LessonHead) and isinstance(self.head, LessonHead):
-            made.head.take_reference(self.head)
+            made.head.sample.take_reference(self.head.sample)
         return made
 
     def with_one_epoch(self) -> Self:

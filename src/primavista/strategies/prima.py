@@ -36,10 +36,8 @@ class Prima(AnalyticStrategy):
     def __init__(self, backbone: Backbone, *, seed: int = 0) -> None:
         middle = MiddleBackbone(backbone)
         super().__init__(middle, seed=seed)
-        like = torch.zeros(0)
-        lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes, like=like)
-        sample = LessonSample.empty(middle.sizes, like=like)
-        self._use_head(LessonHead(lessons, sample, middle.priors))
+        lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes)
+        self._use_head(LessonHead(lessons, LessonSample.empty(middle.sizes), middle.priors))
 
     @torch.no_grad()
     def learn_batch(self, B: Batch) -> LearnReport:
