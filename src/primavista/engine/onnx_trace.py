@@ -9,6 +9,7 @@ operation that is not listed here is rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ class TracedGraph(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if any(id(x) in self._values for x in _flattened(args)):
-            packet = _out_of_place(func)
-            if packet not in OPERATIONS:
+            translate = OPERATIONS.get(_out_of_place(func))
+            if translate is None:
                 raise CannotTraceError(f"{func} has no translation to ONNX here")
             first = result[0] if isinstance(result, list | tuple) else result
-            name = OPERATIONS[packet](self, first, *args, **(kwargs or {}))
+            name = translate(self, first, _by_name(func, args, kwargs or {}))
             self._values[id(first)] = (first, name)
         return result
 
@@ -113,6 +114,13 @@ class TracedGraph(TorchDispatchMode):
 def _flattened(args: Sequence[Any]) -> list[Any]:
     """Return the arguments of an operation, with each list replaced by its members."""
     return [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
+
+
+def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SimpleNamespace:
+    """Return the arguments of an operation by the names of its schema, with their defaults."""
+    defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
+    given = dict(zip(defaults, args, strict=False))
+    return SimpleNamespace(**{**defaults, **given, **kwargs})
 
 
 def _out_of_place(func: Any) -> Any:
@@ -179,280 +187,173 @@ def _numpy_type(x: Tensor) -> np.dtype[Any]:
     return torch.empty(0, dtype=x.dtype).numpy().dtype
 
 
-Operation = Callable[..., str]  # takes the graph, the result of torch and the arguments of torch
+# Takes the graph, the result of torch, and the arguments of torch by the names of its schema.
+Operation = Callable[[TracedGraph, Tensor, Any], str]
 
 
-def _elementwise(kind: str) -> Operation:
-    def translate(g: TracedGraph, out: Tensor, a: Any, b: Any, *, alpha: float = 1) -> str:
-        right = g.value(b, out)
+def _elementwise(kind: str, second: str = "other") -> Operation:
+    def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
+        right = g.value(getattr(a, second), out)
+        alpha = getattr(a, "alpha", 1)
         if alpha != 1:
             right = g.node("Mul", [right, g.value(alpha, out)])
-        return g.node(kind, [g.value(a, out), right])
+        return g.node(kind, [g.value(a.self, out), right])
 
     return translate
 
 
 def _unary(kind: str, **attributes: Any) -> Operation:
-    return lambda g, out, a: g.node(kind, [g.value(a, out)], **attributes)
+    return lambda g, out, a: g.node(kind, [g.value(a.self, out)], **attributes)
 
 
-def _same(g: TracedGraph, out: Tensor, a: Tensor, *_: Any, **__: Any) -> str:
-    return g.value(a, out)
+def _same(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.value(a.self, out)
 
 
-def _clamp(
-    g: TracedGraph, out: Tensor, a: Tensor, low: float | None = None, high: float | None = None
-) -> str:
-    limits = ["" if limit is None else g.value(limit, out) for limit in (low, high)]
-    return g.node("Clip", [g.value(a), *limits])
-
-
-def _hardtanh(g: TracedGraph, out: Tensor, a: Tensor, low: float = -1, high: float = 1) -> str:
-    return _clamp(g, out, a, low, high)
-
-
-def _silu(g: TracedGraph, out: Tensor, a: Tensor) -> str:
-    return g.node("Mul", [g.value(a), g.node("Sigmoid", [g.value(a)])])
-
-
-def _hardsigmoid(g: TracedGraph, out: Tensor, a: Tensor) -> str:
-    return g.node("HardSigmoid", [g.value(a)], alpha=1 / 6, beta=0.5)
-
-
-def _permute(g: TracedGraph, out: Tensor, a: Tensor, dims: Sequence[int]) -> str:
-    return g.node("Transpose", [g.value(a)], perm=[d % a.ndim for d in dims])
-
-
-def _transpose(g: TracedGraph, out: Tensor, a: Tensor, i: int = 0, j: int = 1) -> str:
-    order = list(range(a.ndim))
-    order[i], order[j] = order[j], order[i]
-    return _permute(g, out, a, order)
-
-
-def _reshape(g: TracedGraph, out: Tensor, a: Tensor, *_: Any) -> str:
-    return g.node("Reshape", [g.value(a), g.array(np.array([-1, *out.shape[1:]], np.int64))])
-
-
-def _cat(g: TracedGraph, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> str:
-    return g.node("Concat", [g.value(part, out) for part in parts], axis=dim % out.ndim)
-
-
-def _slice(
-    g: TracedGraph,
-    out: Tensor,
-    a: Tensor,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> str:
-    if dim % a.ndim == 0:
-        raise CannotTraceError("a slice over the frames")
-    begin = 0 if start is None else start
-    stop = 2**62 if end is None else end
-    limits = [g.array(np.array([n], np.int64)) for n in (begin, stop, dim % a.ndim, step)]
-    return g.node("Slice", [g.value(a), *limits])
-
-
-def _reduce(kind: str) -> Operation:
-    def translate(
-        g: TracedGraph,
-        out: Tensor,
-        a: Tensor,
-        dims: Sequence[int] | int | None = None,
-        keep: bool = False,
-        **_: Any,
-    ) -> str:
-        dims = [dims] if isinstance(dims, int) else dims or range(a.ndim)
-        axes = sorted(d % a.ndim for d in dims)
-        if 0 in axes:
-            raise CannotTraceError("a sum over the frames")
-        if kind == "ReduceMean" and axes == [2, 3] and a.ndim == 4:
-            pooled = g.node("GlobalAveragePool", [g.value(a)])
-            return pooled if keep else g.node("Flatten", [pooled])
-        return g.node(kind, [g.value(a), g.array(np.array(axes, np.int64))], keepdims=int(keep))
+def _clip(low: str, high: str) -> Operation:
+    def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
+        limits = (getattr(a, low, None), getattr(a, high, None))
+        names = ["" if limit is None else g.value(limit, out) for limit in limits]
+        return g.node("Clip", [g.value(a.self), *names])
 
     return translate
 
 
-def _norm(
-    g: TracedGraph,
-    out: Tensor,
-    a: Tensor,
-    p: float = 2,
-    dims: Sequence[int] = (),
-    keep: bool = False,
-    **_: Any,
-) -> str:
-    if p not in (1, 2):
-        raise CannotTraceError(f"a norm of order {p}")
-    return _reduce(f"ReduceL{int(p)}")(g, out, a, dims, keep)
+def _silu(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("Mul", [g.value(a.self), g.node("Sigmoid", [g.value(a.self)])])
 
 
-def _pad(g: TracedGraph, out: Tensor, a: Tensor, pads: Sequence[int], value: float = 0) -> str:
-    ends = np.zeros((2, a.ndim), np.int64)
-    for k in range(len(pads) // 2):
-        ends[:, a.ndim - 1 - k] = pads[2 * k : 2 * k + 2]
-    return g.node("Pad", [g.value(a), g.array(ends.reshape(-1)), g.value(value, out)])
+def _permute(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("Transpose", [g.value(a.self)], perm=[d % out.ndim for d in a.dims])
 
 
-def _convolution(
-    g: TracedGraph,
-    out: Tensor,
-    a: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    _output_padding: Sequence[int],
-    groups: int,
-) -> str:
-    if transposed or g.depends_on_input(weight):
+def _transpose(g: TracedGraph, out: Tensor, a: Any) -> str:
+    order = list(range(out.ndim))
+    i, j = getattr(a, "dim0", 0), getattr(a, "dim1", 1)
+    order[i], order[j] = order[j], order[i]
+    return g.node("Transpose", [g.value(a.self)], perm=order)
+
+
+def _reshape(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("Reshape", [g.value(a.self), g.array(np.array([-1, *out.shape[1:]], np.int64))])
+
+
+def _cat(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("Concat", [g.value(part, out) for part in a.tensors], axis=a.dim % out.ndim)
+
+
+def _slice(g: TracedGraph, out: Tensor, a: Any) -> str:
+    dim = a.dim % out.ndim
+    if dim == 0:
+        raise CannotTraceError("a slice over the frames")
+    begin = 0 if a.start is None else a.start
+    stop = 2**62 if a.end is None else a.end
+    limits = [g.array(np.array([n], np.int64)) for n in (begin, stop, dim, a.step)]
+    return g.node("Slice", [g.value(a.self), *limits])
+
+
+def _reduce(kind: str) -> Operation:
+    def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
+        x, keep = a.self, getattr(a, "keepdim", False)
+        axes = sorted(d % x.ndim for d in getattr(a, "dim", None) or range(x.ndim))
+        if 0 in axes:
+            raise CannotTraceError("a sum over the frames")
+        if kind == "ReduceMean" and axes == [2, 3] and x.ndim == 4:
+            pooled = g.node("GlobalAveragePool", [g.value(x)])
+            return pooled if keep else g.node("Flatten", [pooled])
+        return g.node(kind, [g.value(x), g.array(np.array(axes, np.int64))], keepdims=int(keep))
+
+    return translate
+
+
+def _norm(g: TracedGraph, out: Tensor, a: Any) -> str:
+    if a.ord not in (1, 2):
+        raise CannotTraceError(f"a norm of order {a.ord}")
+    return _reduce(f"ReduceL{int(a.ord)}")(g, out, a)
+
+
+def _pad(g: TracedGraph, out: Tensor, a: Any) -> str:
+    ends = np.zeros((2, out.ndim), np.int64)
+    for k in range(len(a.pad) // 2):
+        ends[:, out.ndim - 1 - k] = a.pad[2 * k : 2 * k + 2]
+    return g.node("Pad", [g.value(a.self), g.array(ends.reshape(-1)), g.value(a.value, out)])
+
+
+def _convolution(g: TracedGraph, out: Tensor, a: Any) -> str:
+    if a.transposed or g.depends_on_input(a.weight):
         raise CannotTraceError("a transposed or dynamic convolution")
-    inputs = [g.value(a), g.value(weight), *([] if bias is None else [g.value(bias)])]
     return g.node(
         "Conv",
-        inputs,
-        strides=list(stride),
-        pads=[*padding, *padding],
-        dilations=list(dilation),
-        group=groups,
-        kernel_shape=list(weight.shape[2:]),
+        [g.value(x) for x in (a.input, a.weight, a.bias) if x is not None],
+        strides=a.stride,
+        pads=[*a.padding, *a.padding],
+        dilations=a.dilation,
+        group=a.groups,
+        kernel_shape=list(a.weight.shape[2:]),
     )
 
 
-def _batch_norm(
-    g: TracedGraph,
-    out: Tensor,
-    a: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    *rest: Any,
-) -> str:
-    training, eps = (rest[0], rest[2]) if len(rest) == 3 else (False, rest[-1])
-    if training:
+def _batch_norm(g: TracedGraph, out: Tensor, a: Any) -> str:
+    if getattr(a, "training", False):
         raise CannotTraceError("a batch norm in training mode")
-    weight = torch.ones_like(mean) if weight is None else weight
-    bias = torch.zeros_like(mean) if bias is None else bias
-    return g.node(
-        "BatchNormalization", [g.value(x) for x in (a, weight, bias, mean, var)], epsilon=eps
-    )
+    mean = a.running_mean
+    scale = torch.ones_like(mean) if a.weight is None else a.weight
+    shift = torch.zeros_like(mean) if a.bias is None else a.bias
+    names = [g.value(x) for x in (a.input, scale, shift, mean, a.running_var)]
+    return g.node("BatchNormalization", names, epsilon=a.eps)
 
 
-def _pool(kind: str, attributes: Callable[..., dict[str, Any]]) -> Operation:
-    def translate(
-        g: TracedGraph,
-        out: Tensor,
-        a: Tensor,
-        kernel: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        *rest: Any,
-    ) -> str:
-        sides = a.ndim - 2
+def _pool(kind: str, *attributes: str) -> Operation:
+    def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
+        if any(step != 1 for step in getattr(a, "dilation", ())):
+            raise CannotTraceError("a dilated maximum")
+        if getattr(a, "divisor_override", None) is not None:
+            raise CannotTraceError("an average with a divisor of its own")
 
         def per_side(values: Sequence[int]) -> list[int]:
-            return list(values) * (sides // len(values))
+            return list(values) * (2 // len(values))
 
+        settings: dict[str, Any] = {name: int(getattr(a, name)) for name in attributes}
         return g.node(
             kind,
-            [g.value(a)],
-            kernel_shape=per_side(kernel),
-            strides=per_side(stride or kernel),
-            pads=per_side(padding) * 2,
-            **attributes(*rest),
+            [g.value(a.self)],
+            kernel_shape=per_side(a.kernel_size),
+            strides=per_side(a.stride or a.kernel_size),
+            pads=per_side(a.padding) * 2,
+            **settings,
         )
 
     return translate
 
 
-def _average_attributes(
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None
-) -> dict[str, Any]:
-    if divisor is not None:
-        raise CannotTraceError("an average with a divisor of its own")
-    return {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
+def _addmm(g: TracedGraph, out: Tensor, a: Any) -> str:
+    names = [g.value(x) for x in (a.mat1, a.mat2, a.self)]
+    return g.node("Gemm", names, alpha=float(a.alpha), beta=float(a.beta))
 
 
-def _maximum_attributes(dilation: Sequence[int] = (), *ceil_mode: bool) -> dict[str, Any]:
-    if any(step != 1 for step in dilation):
-        raise CannotTraceError("a dilated maximum")
-    return {"ceil_mode": int(ceil_mode[0])} if ceil_mode else {}
+def _matmul(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("MatMul", [g.value(a.self), g.value(a.mat2)])
 
 
-def _adaptive_mean(g: TracedGraph, out: Tensor, a: Tensor, _size: Sequence[int]) -> str:
-    rows, columns = (
-        _cells(have, wanted) for have, wanted in zip(a.shape[2:], out.shape[2:], strict=True)
-    )
-    return g.node("MatMul", [g.array(rows), g.node("MatMul", [g.value(a), g.array(columns.T)])])
+def _softmax(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("Softmax", [g.value(a.self)], axis=a.dim % out.ndim)
 
 
-def _cells(have: int, wanted: int) -> np.ndarray[Any, Any]:
-    """Return the matrix that averages `have` numbers over `wanted` cells, as torch does.
-
-    Cells overlap if they cannot all have the same size.
-    """
-    means = np.zeros((wanted, have), np.float32)
-    for k in range(wanted):
-        cell = slice(k * have // wanted, -(-(k + 1) * have // wanted))
-        means[k, cell] = 1 / (cell.stop - cell.start)
-    return means
+def _layer_norm(g: TracedGraph, out: Tensor, a: Any) -> str:
+    like = torch.ones(list(a.normalized_shape), dtype=a.input.dtype)
+    scale = like if a.weight is None else a.weight
+    shift = torch.zeros_like(like) if a.bias is None else a.bias
+    names = [g.value(x) for x in (a.input, scale, shift)]
+    return g.node("LayerNormalization", names, axis=-like.ndim, epsilon=a.eps)
 
 
-def _addmm(
-    g: TracedGraph,
-    out: Tensor,
-    bias: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1,
-    alpha: float = 1,
-) -> str:
-    return g.node(
-        "Gemm", [g.value(a), g.value(b), g.value(bias)], alpha=float(alpha), beta=float(beta)
-    )
-
-
-def _matmul(g: TracedGraph, out: Tensor, a: Tensor, b: Tensor) -> str:
-    return g.node("MatMul", [g.value(a), g.value(b)])
-
-
-def _softmax(g: TracedGraph, out: Tensor, a: Tensor, dim: int, _half: bool = False) -> str:
-    return g.node("Softmax", [g.value(a)], axis=dim % a.ndim)
-
-
-def _layer_norm(
-    g: TracedGraph,
-    out: Tensor,
-    a: Tensor,
-    shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> str:
-    like = torch.ones(list(shape), dtype=a.dtype)
-    scale = like if weight is None else weight
-    shift = torch.zeros_like(like) if bias is None else bias
-    names = [g.value(x) for x in (a, scale, shift)]
-    return g.node("LayerNormalization", names, axis=-len(shape), epsilon=eps)
-
-
-def _gelu(g: TracedGraph, out: Tensor, a: Tensor, *, approximate: str = "none") -> str:
-    if approximate != "none":
+def _gelu(g: TracedGraph, out: Tensor, a: Any) -> str:
+    if a.approximate != "none":
         raise CannotTraceError("the approximate GELU")
-    x = g.value(a)
+    x = g.value(a.self)
     erf = g.node("Erf", [g.node("Mul", [x, g.value(0.5**0.5, out)])])
     half = g.node("Mul", [x, g.value(0.5, out)])
     return g.node("Mul", [half, g.node("Add", [erf, g.value(1.0, out)])])
-
-
-def _leaky(g: TracedGraph, out: Tensor, a: Tensor, slope: float = 0.01) -> str:
-    return g.node("LeakyRelu", [g.value(a)], alpha=slope)
 
 
 OPERATIONS: dict[Any, Operation] = {
@@ -460,7 +361,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.sub: _elementwise("Sub"),
     aten.mul: _elementwise("Mul"),
     aten.div: _elementwise("Div"),
-    aten.pow: _elementwise("Pow"),
+    aten.pow: _elementwise("Pow", "exponent"),
     aten.maximum: _elementwise("Max"),
     aten.minimum: _elementwise("Min"),
     aten.neg: _unary("Neg"),
@@ -473,12 +374,11 @@ OPERATIONS: dict[Any, Operation] = {
     aten.sigmoid: _unary("Sigmoid"),
     aten.relu: _unary("Relu"),
     aten.hardswish: _unary("HardSwish"),
-    aten.hardsigmoid: _hardsigmoid,
+    aten.hardsigmoid: _unary("HardSigmoid", alpha=1 / 6, beta=0.5),
     aten.silu: _silu,
-    aten.hardtanh: _hardtanh,
-    aten.clamp: _clamp,
-    aten.clamp_min: lambda g, out, a, low: _clamp(g, out, a, low),
-    aten.leaky_relu: _leaky,
+    aten.hardtanh: _clip("min_val", "max_val"),
+    aten.clamp: _clip("min", "max"),
+    aten.clamp_min: _clip("min", "max"),
     aten.detach: _same,
     aten.alias: _same,
     aten.clone: _same,
@@ -502,9 +402,8 @@ OPERATIONS: dict[Any, Operation] = {
     aten.convolution: _convolution,
     aten.native_batch_norm: _batch_norm,
     aten._native_batch_norm_legit_no_training: _batch_norm,
-    aten.max_pool2d_with_indices: _pool("MaxPool", _maximum_attributes),
-    aten.avg_pool2d: _pool("AveragePool", _average_attributes),
-    aten._adaptive_avg_pool2d: _adaptive_mean,
+    aten.max_pool2d_with_indices: _pool("MaxPool", "ceil_mode"),
+    aten.avg_pool2d: _pool("AveragePool", "ceil_mode", "count_include_pad"),
     aten.addmm: _addmm,
     aten.mm: _matmul,
     aten.bmm: _matmul,
