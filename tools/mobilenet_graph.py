@@ -44,7 +44,7 @@ def nodes() -> list[object]:
     ]
     x = "stem"
     inputs = 32
-    for k, (outputs, stride) in enumerate(BLOCKS):
+    for k, (_, outputs, stride) in enumerate(BLOCKS):
         out = f"map{MAPS_READ.index(k)}" if k in MAPS_READ else f"block{k}"
         made += layer(x, f"blocks.{k}.0", f"depthwise{k}", stride=stride, group=inputs)
         made += layer(f"depthwise{k}", f"blocks.{k}.1", out, kernel=1)

@@ -14,41 +14,26 @@ from torch import Tensor, nn
 
 Padding = Literal["same", "symmetric"]
 
-# (output channels at width 1, stride) of the 13 depthwise separable blocks
+# (name in Caffe, output channels at width 1, stride) of the 13 depthwise separable blocks
 BLOCKS = (
-    (64, 1),
-    (128, 2),
-    (128, 1),
-    (256, 2),
-    (256, 1),
-    (512, 2),
-    (512, 1),
-    (512, 1),
-    (512, 1),
-    (512, 1),
-    (512, 1),
-    (1024, 2),
-    (1024, 1),
-)
-BLOCK_NAMES = (
-    "conv2_1",
-    "conv2_2",
-    "conv3_1",
-    "conv3_2",
-    "conv4_1",
-    "conv4_2",
-    "conv5_1",
-    "conv5_2",
-    "conv5_3",
-    "conv5_4",
-    "conv5_5",
-    "conv5_6",
-    "conv6",
+    ("conv2_1", 64, 1),
+    ("conv2_2", 128, 2),
+    ("conv3_1", 128, 1),
+    ("conv3_2", 256, 2),
+    ("conv4_1", 256, 1),
+    ("conv4_2", 512, 2),
+    ("conv5_1", 512, 1),
+    ("conv5_2", 512, 1),
+    ("conv5_3", 512, 1),
+    ("conv5_4", 512, 1),
+    ("conv5_5", 512, 1),
+    ("conv5_6", 1024, 2),
+    ("conv6", 1024, 1),
 )
 # The depthwise (dw) and the pointwise (sep) half of each block, by their names in Caffe.
 LAYERS = {
     f"{name}/{half}": f"blocks.{k}.{j}"
-    for k, name in enumerate(BLOCK_NAMES)
+    for k, (name, _, _) in enumerate(BLOCKS)
     for j, half in enumerate(("dw", "sep"))
 }
 
@@ -165,7 +150,7 @@ class MobileNetV1(nn.Module):
         inputs = channels(32)
         self.stem = ConvNorm(3, inputs, 3, stride=2, padding=padding, eps=eps)
         self.blocks = nn.ModuleList()
-        for n, stride in BLOCKS:
+        for _, n, stride in BLOCKS:
             depthwise = ConvNorm(
                 inputs, inputs, 3, stride=stride, groups=inputs, padding=padding, eps=eps
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import torch
@@ -88,30 +87,12 @@ class TransformerBlock(nn.Module):
         return y
 
 
-class PatchEmbedding(nn.Module):
-    """One linear map of every patch, as a convolution.
-
-    Args:
-        patch: Side of a patch in pixels.
-        dim: Number of features of a token.
-    """
-
-    def __init__(self, patch: int, dim: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, dim, patch, stride=patch)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map N x 3 x H x W to N x D x h x w."""
-        y: Tensor = self.proj(x)
-        return y
-
-
 class VisionTransformer(nn.Module):
     """N x 3 x H x W to N x `dim`: patches as tokens, a class token, and `depth` blocks.
 
     Its weights have the names of timm (`patch_embed.proj`, `blocks.0.attn.qkv`, ...), like those of
-    DeiT and DINO; the names of torchvision are translated. Frames may have another size than that
-    of the weights, because the positions are interpolated. The defaults are those of ViT-Tiny/16.
+    DeiT and DINO. Frames may have another size than that of the weights, because the positions are
+    interpolated. The defaults are those of ViT-Tiny/16.
 
     Args:
         patch: Side of a patch in pixels.
@@ -128,7 +109,7 @@ class VisionTransformer(nn.Module):
     torch.Size([2, 24])
     """
 
-    CLASSIFIER = ("head.", "head_dist.", "pre_logits.", "heads.")  # keys of a file that are ignored
+    CLASSIFIER = ("head.", "head_dist.", "pre_logits.")  # keys of a file that are ignored
 
     def __init__(
         self,
@@ -149,7 +130,8 @@ class VisionTransformer(nn.Module):
         self.pool = pool
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid * grid, dim))
-        self.patch_embed = PatchEmbedding(patch, dim)
+        # a dictionary gives its weights the names of timm
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, dim, patch, stride=patch)})
         self.blocks = nn.ModuleList(TransformerBlock(dim, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(dim, eps=EPS)
         for tensor in (self.cls_token, self.pos_embed):
@@ -157,7 +139,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of N x 3 x H x W images."""
-        x = self.patch_embed(x)
+        x = self.patch_embed["proj"](x)
         positions = self._positions(x.shape[2], x.shape[3])
         # The class token is a row of zeros to which its own value and position are added.
         x = F.pad(x.flatten(2).transpose(1, 2), (0, 0, 1, 0)) + positions
@@ -176,41 +158,6 @@ class VisionTransformer(nn.Module):
             grid = F.interpolate(grid, size, mode="bicubic", antialias=False, align_corners=False)
             own = grid.flatten(2).transpose(1, 2)
         return torch.cat([self.cls_token + self.pos_embed[:, :1], own], 1)
-
-    @staticmethod
-    def own_name(key: str) -> str:
-        """Translate the name of a weight of torchvision's transformers; keep any other name.
-
-        Args:
-            key: The name in a file.
-
-        >>> VisionTransformer.own_name("encoder.layers.encoder_layer_3.mlp.0.bias")
-        'blocks.3.mlp.fc1.bias'
-        """
-        match = re.fullmatch(r"encoder\.layers\.encoder_layer_(\d+)\.(.+)[._](weight|bias)", key)
-        if match and match[2] in _TORCHVISION_BLOCK:
-            return f"blocks.{match[1]}.{_TORCHVISION_BLOCK[match[2]]}.{match[3]}"
-        return _TORCHVISION.get(key, key)
-
-
-_TORCHVISION_BLOCK = {
-    "ln_1": "norm1",
-    "self_attention.in_proj": "attn.qkv",
-    "self_attention.out_proj": "attn.proj",
-    "ln_2": "norm2",
-    "mlp.linear_1": "mlp.fc1",
-    "mlp.linear_2": "mlp.fc2",
-    "mlp.0": "mlp.fc1",
-    "mlp.3": "mlp.fc2",
-}
-_TORCHVISION = {
-    "class_token": "cls_token",
-    "conv_proj.weight": "patch_embed.proj.weight",
-    "conv_proj.bias": "patch_embed.proj.bias",
-    "encoder.pos_embedding": "pos_embed",
-    "encoder.ln.weight": "norm.weight",
-    "encoder.ln.bias": "norm.bias",
-}
 
 
 def _check(**values: int) -> None:

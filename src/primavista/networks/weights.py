@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -58,17 +57,15 @@ def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
 
     Args:
         body: The network.
-        state: Its tensors by name, possibly under other names that the network translates
-            (`own_name`). Those of a classifier, `fc.*` unless the network defines others, are
-            ignored.
+        state: Its tensors by name. Those of a classifier, `fc.*` unless the network defines
+            others, are ignored.
         name: The name of the weights for messages.
 
     Raises:
         WeightsError: If a tensor is missing, unknown, or has the wrong shape.
     """
-    own_name: Callable[[str], str] = getattr(body, "own_name", lambda key: key)
     classifier = getattr(body, "CLASSIFIER", ("fc.",))
-    given = {own_name(key): state[key] for key in state if not key.startswith(classifier)}
+    given = {key: state[key] for key in state if not key.startswith(classifier)}
     own = body.state_dict()
     network = type(body).__name__
     wanted = {key for key in own if not key.endswith("num_batches_tracked")}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from primavista.backbones.spec import Spec
 from primavista.errors import InputError
 from primavista.networks.base import Backbone
-from primavista.nn.memory import Memory, memories
+from primavista.nn.memory import memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
 from primavista.strategies.frozen import AnalyticStrategy
 from primavista.strategies.open_set import judge, tells_strangers
@@ -82,6 +83,14 @@ def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
     return images, torch.tensor(labels)
 
 
+def _taught(factory: Factory, *batches: list[int], backbone: int = 1) -> Strategy:
+    """Return a new strategy on a tiny backbone, after one toy batch for each list of labels."""
+    strategy = factory(tiny_backbone(backbone))
+    for k, labels in enumerate(batches):
+        strategy.learn(*toy_batch(labels, seed=k))
+    return strategy
+
+
 def scores_before_any_batch(factory: Factory) -> None:
     """Check that an untaught strategy gives one row per frame and one column per known class."""
     strategy = factory(tiny_backbone())
@@ -96,11 +105,8 @@ def inputs_are_left_alone(factory: Factory) -> None:
     backbone = tiny_backbone()
     before = _copy(backbone)
     images, labels = toy_batch([0, 1] * 4)
-    images_before, labels_before, random_before = (
-        images.clone(),
-        labels.clone(),
-        torch.get_rng_state(),
-    )
+    images_before, labels_before = images.clone(), labels.clone()
+    random_before = torch.get_rng_state()
     strategy = factory(backbone)
     strategy.learn(images, labels)
     strategy.scores(images)
@@ -119,8 +125,7 @@ def state_has_no_aliases(factory: Factory) -> None:
 
     An importance that is a view of a live weight would always be 0.
     """
-    strategy = factory(tiny_backbone())
-    strategy.learn(*toy_batch([0, 1] * 4))
+    strategy = _taught(factory, [0, 1] * 4)
     owners: dict[int, str] = {}
     for name, tensor in strategy.state_dict().items():
         if tensor.numel():
@@ -133,9 +138,7 @@ def saved_and_loaded_goes_on_the_same(factory: Factory) -> None:
 
     A fresh strategy that loads it must score and continue to learn bit for bit the same.
     """
-    first = factory(tiny_backbone())
-    for k in range(3):
-        first.learn(*toy_batch([k, k + 1] * 3, seed=k))
+    first = _taught(factory, [0, 1] * 3, [1, 2] * 3, [2, 3] * 3)
     second = factory(tiny_backbone())
     second.load_state_dict(_copy(first))
     images, labels = toy_batch([1, 4] * 3, seed=9)
@@ -152,10 +155,7 @@ def same_seed_same_result(factory: Factory) -> None:
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            strategy = factory(tiny_backbone())
-            for k in range(2):
-                strategy.learn(*toy_batch([k, k + 1] * 4, seed=k))
-            states.append(_copy(strategy))
+            states.append(_copy(_taught(factory, [0, 1] * 4, [1, 2] * 4)))
     assert _same(*states), "the result depends on the global random state"
 
 
@@ -174,8 +174,7 @@ def cost_is_constant(factory: Factory) -> None:
         with CountOperations() as counter:
             report = strategy.learn(images, labels)
         assert report.stored_bytes == 0, "a rehearsal-free strategy keeps no frames"
-        state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
-        costs.append((counter.operations, counter.elements, state + hidden_size(strategy)))
+        costs.append((counter.operations, counter.elements, _kept_bytes(strategy)))
     assert costs[3] == costs[7], (
         f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 "
         f"to {costs[7]} in batch 8"
@@ -204,19 +203,19 @@ def stored_data_is_bounded(factory: Factory) -> None:
         assert report.stored_bytes > 0, (
             "a strategy that rehearses reports stored_bytes; what is in a Memory is counted for it"
         )
-        beside.append(_bytes_beside(strategy, kept))
+        stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
+        assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+        beside.append(_kept_bytes(strategy) - stored)
     assert beside[3] == beside[7], (
         f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} "
         "in batch 8: keep patterns in primavista.Memory, which has a limit"
     )
 
 
-def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
-    """Return the size of a strategy's state outside its memories, and check their limits."""
-    stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
-    assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+def _kept_bytes(strategy: Strategy) -> int:
+    """Return the bytes of a strategy's state, and what it hides outside of it."""
     state: int = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
-    return state - stored + hidden_size(strategy)
+    return state + hidden_size(strategy)
 
 
 def any_size_of_batch(factory: Factory) -> None:
@@ -232,11 +231,9 @@ def any_size_of_batch(factory: Factory) -> None:
 
 def classes_in_any_order(factory: Factory) -> None:
     """Check that new and known classes may come in any order, with gaps in the labels."""
-    strategy = factory(tiny_backbone())
-    if len(strategy.classes):
+    if len(factory(tiny_backbone()).classes):
         return  # all outputs are known from the start
-    for k, labels in enumerate(([7, 3] * 3, [40] * 4, [3, 1000] * 3, [7] * 4, [0, 40] * 2)):
-        strategy.learn(*toy_batch(labels, seed=k))
+    strategy = _taught(factory, [7, 3] * 3, [40] * 4, [3, 1000] * 3, [7] * 4, [0, 40] * 2)
     assert sorted(strategy.classes.tolist()) == [0, 3, 7, 40, 1000], (
         f"the known classes are {strategy.classes.tolist()}"
     )
@@ -246,11 +243,8 @@ def classes_in_any_order(factory: Factory) -> None:
 
 def single_class_lessons_from_nothing(factory: Factory) -> None:
     """Check that an untaught strategy can learn lessons of one class each, and scores differ."""
-    strategy = factory(tiny_backbone())
-    images = toy_batch([0, 1, 2])[0]
-    for label in range(3):
-        strategy.learn(*toy_batch([label] * 8, seed=label))
-    scores = strategy.scores(images)
+    strategy = _taught(factory, [0] * 8, [1] * 8, [2] * 8)
+    scores = strategy.scores(toy_batch([0, 1, 2])[0])
     assert set(range(3)) <= set(strategy.classes.tolist())
     assert float(scores.std()) > 0, "three lessons left every score the same"
     _finite(strategy)
@@ -258,11 +252,9 @@ def single_class_lessons_from_nothing(factory: Factory) -> None:
 
 def many_classes(factory: Factory) -> None:
     """Check that a strategy can learn more classes than its initial capacity."""
-    strategy = factory(tiny_backbone())
-    if len(strategy.classes):
+    if len(factory(tiny_backbone()).classes):
         return
-    for start in (0, 60):
-        strategy.learn(*toy_batch(list(range(start, start + 70)), seed=start))
+    strategy = _taught(factory, list(range(70)), list(range(60, 130)))
     assert len(strategy.classes) == 130
     assert strategy.scores(toy_batch([5])[0]).shape == (1, 130)
 
@@ -272,18 +264,14 @@ def scores_do_not_depend_on_company(factory: Factory) -> None:
 
     Scoring must not change the state either.
     """
-    strategy = factory(tiny_backbone())
-    strategy.learn(*toy_batch([0, 1, 2] * 3))
+    strategy = _taught(factory, [0, 1, 2] * 3)
     before = _copy(strategy)
     images = toy_batch([0, 1, 2, 1], seed=5)[0]
     assert strategy.scores(images).equal(strategy.scores(images)), (
         "the same frames are scored differently the second time"
     )
-    together, alone = (
-        strategy.scores(images),
-        torch.cat([strategy.scores(image[None]) for image in images]),
-    )
-    assert torch.allclose(together, alone, rtol=1e-3, atol=1e-4), (
+    alone = torch.cat([strategy.scores(image[None]) for image in images])
+    assert torch.allclose(strategy.scores(images), alone, rtol=1e-3, atol=1e-4), (
         "scores depend on the other frames"
     )
     assert _same(before, strategy.state_dict()), "scores changed the state"
@@ -331,7 +319,18 @@ def forgets_and_learns_again(factory: Factory) -> None:
     others = before[:, [j for j, c in enumerate(classes) if c != 1]]
     never = factory(tiny_backbone())
     never.learn(taught[labels != 1], labels[labels != 1])
-    _check_others_after_forgetting(strategy, others, strategy.scores(images), never.scores(images))
+    after = strategy.scores(images)
+    assert after.shape == others.shape
+    if isinstance(strategy, AnalyticStrategy):
+        # the others lose a negative, so their scores change, but not their order
+        assert after[::2].argmax(1).equal(others[::2].argmax(1)), (
+            "forgetting one class changed the order of the others"
+        )
+    elif strategy.rehearsal_free:  # a strategy that stores data may retrain
+        assert _close(after, others) or _close(after, never.scores(images)), (
+            "forgetting one class changed the scores of the others, and they are not those of a "
+            "strategy that was never taught it"
+        )
     strategy.learn(*toy_batch([1] * 4))
     assert strategy.classes.tolist().count(1) == 1
     try:
@@ -373,32 +372,11 @@ def forgets_one_and_learns_another(factory: Factory) -> None:
 
 def uses_the_backbone_it_is_given(factory: Factory) -> None:
     """Check that the scores depend on the weights of the given backbone."""
-    images, labels = toy_batch([0, 1, 2] * 4)
-    scores = []
-    for seed in (1, 2):
-        strategy = factory(tiny_backbone(seed))
-        strategy.learn(images, labels)
-        scores.append(strategy.scores(images))
-    assert not scores[0].equal(scores[1]), (
+    images = toy_batch([0, 1, 2] * 4)[0]
+    one, other = (_taught(factory, [0, 1, 2] * 4, backbone=seed) for seed in (1, 2))
+    assert not one.scores(images).equal(other.scores(images)), (
         "two backbones with different weights give the same scores: use the one that is given"
     )
-
-
-def _check_others_after_forgetting(
-    strategy: Strategy, before: Tensor, after: Tensor, never: Tensor
-) -> None:
-    assert after.shape == before.shape
-    if isinstance(strategy, AnalyticStrategy):
-        # the others lose a negative, so their scores change, but not their order
-        order = before[::2].argmax(1)
-        assert after[::2].argmax(1).equal(order), (
-            "forgetting one class changed the order of the others"
-        )
-    elif strategy.rehearsal_free:  # a strategy that stores data may retrain
-        assert _close(after, before) or _close(after, never), (
-            "forgetting one class changed the scores of the others, and they are not those of a "
-            "strategy that was never taught it"
-        )
 
 
 def _close(scores: Tensor, expected: Tensor) -> bool:
@@ -413,9 +391,7 @@ def labels_matter_in_every_batch(factory: Factory) -> None:
     for batches in (2, 4):
         scores = []
         for last in ([0, 1] * 4, [1, 0] * 4):
-            strategy = factory(tiny_backbone())
-            for k in range(batches - 1):
-                strategy.learn(*toy_batch([0, 1] * 4, seed=k))
+            strategy = _taught(factory, *[[0, 1] * 4] * (batches - 1))
             strategy.learn(images, torch.tensor(last))
             order = strategy.classes.argsort()
             scores.append(strategy.scores(images)[:, order])
@@ -432,9 +408,8 @@ def learns_what_it_is_shown(factory: Factory) -> None:
     def lead() -> float:
         if not len(strategy.classes):
             return 0.0
-        pair = strategy.scores(images)[
-            :, [strategy.classes.tolist().index(label) for label in (0, 1)]
-        ]
+        known = strategy.classes.tolist()
+        pair = strategy.scores(images)[:, [known.index(0), known.index(1)]]
         return float((pair.gather(1, labels[:, None]) - pair.gather(1, 1 - labels[:, None])).mean())
 
     before = lead()
@@ -460,12 +435,8 @@ def embedding_is_the_same_road(factory: Factory) -> None:
             features.learn_embedded(features.embed(images), labels)
         else:
             features.learn(images, labels)
-    assert torch.allclose(
-        frames.scores(images),
-        features.scores_embedded(features.embed(images)),
-        rtol=1e-3,
-        atol=1e-4,
-    )
+    expected, found = frames.scores(images), features.scores_embedded(features.embed(images))
+    assert torch.allclose(expected, found, rtol=1e-3, atol=1e-4)
 
 
 def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
@@ -510,9 +481,8 @@ def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
 
 def refused_calls_change_nothing(factory: Factory) -> None:
     """Check that wrong arguments raise an InputError and leave the state as it was, bit for bit."""
-    strategy = factory(tiny_backbone())
+    strategy = _taught(factory, [0, 1] * 3)
     images, labels = toy_batch([0, 1] * 3)
-    strategy.learn(images, labels)
     before = _copy(strategy)
     wrong: list[tuple[Any, Any]] = [
         (images.float(), labels),
@@ -563,7 +533,7 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
 
 
 class CountOperations(TorchDispatchMode):
-    """Counts the operations that run, the elements that they return, and the memory they allocate.
+    """Counts the operations that run, and the elements that they return.
 
     On a GPU each operation is one kernel launch.
     """
@@ -575,30 +545,12 @@ class CountOperations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.elements = 0
-        self.allocations = self.allocated = 0  # tensors with their own memory, and their bytes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.operations += 1
-        given = {_memory(value) for value in _tensors((*args, *(kwargs or {}).values()))}
-        for value in _tensors([result]):
-            self.elements += value.numel()
-            if value.numel() and _memory(value) not in given:
-                self.allocations += 1
-                self.allocated += value.untyped_storage().nbytes()
+        self.elements += sum(x.numel() for x in tree_leaves(result) if isinstance(x, Tensor))
         return result
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def hidden_size(strategy: nn.Module) -> int:
