@@ -23,7 +23,7 @@ import primavista as pv
 from primavista.cli.annotate import draw
 from primavista.cli.app import app
 from primavista.cli.frames import SampledFrame
-from primavista.cli.recognise import Sighting, SightingPrinter, tally, winner
+from primavista.cli.recognise import Recogniser, Sighting, tally, winner
 from primavista.learner.prediction import Prediction
 from primavista.media import camera
 from primavista.storage import learner_file as files
@@ -180,7 +180,7 @@ def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
 
 def test_images_vote_and_the_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*seen: tuple[str, bool]) -> str:
-        printer = SightingPrinter(threshold=0.9, top=3, width=7, quiet=True)
+        printer = Recogniser(pv.Learner("ncm", weights="random", size=32, width=0.25), quiet=True)
         for label, known in seen:
             one = Prediction(label, 0.5, known)
             printer.report(Sighting(SampledFrame("a.png", None, np.zeros((1, 1, 3))), one, one))

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from primavista.cli.arguments import options
-from primavista.cli.commands import CommandGroup
+from primavista.cli.commands import CommandGroup, document
 
 # the module of each command and of each group of commands, whose group is called `app`
 COMMANDS = {
@@ -54,4 +54,5 @@ app = CommandGroup(
     machine has and what is missing.""",
     cls=LazyCommands,
 )
+document(options)
 app.callback(invoke_without_command=True)(options)

@@ -1,4 +1,29 @@
-"""The options before a command, the arguments that commands share, and safe printing of texts."""
+"""The options before a command, the arguments that commands share, and safe printing of texts.
+
+Args:
+    model: The learner's file, e.g. kitchen.pv.
+    name: An object that it knows.
+    source: A CORe50 folder, a class/session folder, a packed store, or `rendered`.
+    plan: quick, paper, claims, or a TOML file.
+    as_json: Print JSON for scripts.
+    data: A data set: rendered:objects=2,frames=12, or a folder.
+    deterministic: On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)
+    device: auto, cpu or cuda.
+    factors: OpenLORIS-Object: a factor, such as illumination (default: all); repeat.
+    fps: Frames per second to take of videos (default: all).
+    labels: Objects (default) or categories: 50 or 10 of CORe50, 100 or 20 of CIFAR-100.
+    max_frames: Frames that are used of each video, evenly spread.
+    out: Folder of the results (default: in primavista-runs).
+    overrides: key=value, e.g. data.frames=30 or runs=3; repeatable.
+    region: Part of the picture to look at: left, top, right, bottom as shares from 0 to 1.
+    seconds: How long to watch a camera (default: until Ctrl-C).
+    sessions: CIFAR-100, Tiny ImageNet: sessions that each class is divided into (default: 1).
+    size: New files only: side of the images in pixels (default: 192).
+    skip_bad: Leave out and count what cannot be decoded.
+    strategy: New files only: prima (default), 'cwr*', ..., or your own: package.module:Class.
+    threads: CPU threads shared by the cells; 0: one per processor.
+    threshold: Familiarity from which a frame counts as known, 0 to 1 (default: that of the file).
+"""
 
 from __future__ import annotations
 
@@ -16,83 +41,27 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.media.images import Region
 
-MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
-NEW = "New files only: "
-
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Threshold = Annotated[
-    float | None,
-    typer.Option(
-        help="Familiarity from which a frame counts as known, 0 to 1 (default: that of the file).",
-        min=0,
-        max=1,
-    ),
-]
-RegionText = Annotated[
-    str | None,
-    typer.Option(
-        "--region",
-        metavar="L,T,R,B",
-        help="Part of the picture to look at: left, top, right, bottom as shares from 0 to 1.",
-    ),
-]
-Strategy = Annotated[
-    str | None,
-    typer.Option(help=NEW + "prima (default), 'cwr*', ..., or your own: package.module:Class."),
-]
-ImageSize = Annotated[
-    int | None,
-    typer.Option(
-        help=NEW + "side of the images in pixels (default: 192).", min=MIN_SIZE, max=MAX_SIZE
-    ),
-]
-MaxFrames = Annotated[
-    int, typer.Option(help="Frames that are used of each video, evenly spread.", min=1)
-]
-VideoFps = Annotated[
-    float | None,
-    typer.Option("--fps", help="Frames per second to take of videos (default: all).", min=0.001),
-]
-WatchedSeconds = Annotated[
-    float | None,
-    typer.Option("--seconds", help="How long to watch a camera (default: until Ctrl-C).", min=0.1),
-]
-SkipBad = Annotated[
-    bool,
-    typer.Option("--skip-bad", help="Leave out and count what cannot be decoded."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
-# Of `run` and `bench`.
-Out = Annotated[
-    Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")
-]
-Threads = Annotated[
-    int, typer.Option(help="CPU threads shared by the cells; 0: one per processor.", min=0)
-]
-Deterministic = Annotated[
-    bool,
-    typer.Option(
-        "--deterministic",
-        help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)",
-    ),
-]
+AsJson = Annotated[bool, typer.Option("--json")]
+ImageSize = Annotated[int | None, typer.Option(min=32, max=512)]
+MaxFrames = Annotated[int, typer.Option(min=1)]
+RegionText = Annotated[str | None, typer.Option(metavar="L,T,R,B")]
+Threads = Annotated[int, typer.Option(min=0)]
+Threshold = Annotated[float | None, typer.Option(min=0, max=1)]
+VideoFps = Annotated[float | None, typer.Option(min=0.001)]
+WatchedSeconds = Annotated[float | None, typer.Option(min=0.1)]
 
 
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-    register: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A strategy or backbone of your own that a file may use: package.module:Name. "
-            "Its code is imported. Repeatable."
-        ),
-    ] = None,
+    version: bool = False,
+    register: list[str] | None = None,
 ) -> None:
-    """Handle the options that come before a command."""
+    """Handle the options that come before a command.
+
+    Args:
+        version: Print the version and stop.
+        register: A strategy or backbone of your own that a file may use: package.module:Name. Its
+            code is imported. Repeatable.
+    """
     if version:
         print(f"primavista {__version__}")
         raise typer.Exit

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from primavista.cli.arguments import Model
 from primavista.cli.learn import summary
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
 
-Known = Annotated[str, typer.Argument(metavar="NAME", help="An object that it knows.")]
-
 
 def undo(
-    model: Model,
+    model: Path,
 ) -> None:
     """Take back the last lesson, renaming or forgetting: one step, also after a restart.
 
@@ -28,9 +25,9 @@ def undo(
 
 
 def rename(
-    model: Model,
-    name: Known,
-    new: Annotated[str, typer.Argument(metavar="NEW")],
+    model: Path,
+    name: str,
+    new: str,
 ) -> None:
     """Give a known object another name.
 
@@ -43,8 +40,8 @@ def rename(
 
 
 def forget(
-    model: Model,
-    name: Known,
+    model: Path,
+    name: str,
 ) -> None:
     """Remove a known object; `primavista undo` brings it back, until the next change.
 
@@ -89,7 +86,7 @@ def merge(
     typer.echo(summary(merged, target))
 
 
-def _change(model: Model, change: Callable[[Learner], None]) -> None:
+def _change(model: Path, change: Callable[[Learner], None]) -> None:
     """Load, change and save under the lock of the file; a change that fails leaves it as it was."""
     from primavista.learner.learner import Learner
     from primavista.storage.disk import file_lock

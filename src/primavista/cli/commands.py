@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+from primavista.cli import arguments
+
 Function = TypeVar("Function", bound=Callable[..., None])
 DESCRIBED = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -35,18 +37,29 @@ class CommandGroup(typer.Typer):
         """Add a function as a command of its name; return the function.
 
         The text of its docstring is the help of the command, and the section `Args` has the help of
-        the parameters whose annotation has none. A parameter without a default is an argument,
-        every other one is an option, and a truth value is an option without an opposite. The
-        annotation of a parameter says what else Typer should know.
+        its parameters; that of parameters which many commands have is in the docstring of
+        `arguments`. A parameter without a default is an argument, every other one is an option, and
+        a truth value is an option without an opposite. The annotation of a parameter says what else
+        Typer should know.
         """
-        text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
-        parameters = inspect.signature(function).parameters
-        hints = get_type_hints(function, include_extras=True)
-        for name, told in DESCRIBED.findall(described):
-            hints[name] = _with_help(hints[name], parameters[name], " ".join(told.split()))
-        function.__annotations__ = hints
-        self.command(help=text)(function)
+        self.command(help=document(function))(function)
         return function
+
+
+def document(function: Callable[..., None]) -> str:
+    """Put the help of parameters into the annotations of a function; return the help of the rest.
+
+    A parameter that the docstring does not describe has the help that is common to all commands.
+    """
+    text, _, described = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    parameters = inspect.signature(function).parameters
+    helps = dict(DESCRIBED.findall(arguments.__doc__ or "")) | dict(DESCRIBED.findall(described))
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in parameters.items():
+        if name in helps:
+            hints[name] = _with_help(hints[name], parameter, " ".join(helps[name].split()))
+    function.__annotations__ = hints
+    return text
 
 
 def _with_help(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
@@ -55,7 +68,7 @@ def _with_help(hint: Any, parameter: inspect.Parameter, text: str) -> Any:
     if given:
         info = copy(given[0])
     elif parameter.default is parameter.empty:
-        info = typer.Argument()
+        info = typer.Argument(metavar=parameter.name.upper())
     elif kind is bool:
         info = typer.Option(f"--{parameter.name.replace('_', '-')}")
     else:

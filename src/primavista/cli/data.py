@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from primavista.cli.arguments import Device, SkipBad, VideoFps
+from primavista.cli.arguments import VideoFps
 from primavista.cli.commands import CommandGroup
 from primavista.cli.progress import progress_bar, resumable, stages
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
@@ -27,40 +27,15 @@ app = CommandGroup(
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-SourceArgument = Annotated[
-    str,
-    typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`."),
-]
-NewFolder = Annotated[
-    Path, typer.Argument(help="The folder to write; it is created if it does not exist.")
-]
-Size = Annotated[
-    int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)
-]
-Labels = Annotated[
-    Literal["object", "category"] | None,
-    typer.Option(
-        help="Objects (default) or categories: 50 or 10 of CORe50, 100 or 20 of CIFAR-100."
-    ),
-]
-Sessions = Annotated[
-    int | None,
-    typer.Option(
-        help="CIFAR-100, Tiny ImageNet: sessions that each class is divided into (default: 1).",
-        min=1,
-    ),
-]
-Factors = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--factor", help="OpenLORIS-Object: a factor, such as illumination (default: all); repeat."
-    ),
-]
+Size = Annotated[int | None, typer.Option(min=8, max=4096)]
+Labels = Literal["object", "category"]
+Sessions = Annotated[int | None, typer.Option(min=1)]
+Factors = Annotated[list[str] | None, typer.Option("--factor")]
 
 
 @app.add
 def render(
-    folder: NewFolder,
+    folder: Path,
     format: Literal["png", "jpg", "mp4"] = "png",
     categories: Annotated[int, typer.Option(min=1)] = 10,
     objects: Annotated[int, typer.Option(min=1)] = 5,
@@ -68,7 +43,7 @@ def render(
     frames: Annotated[int, typer.Option(min=1)] = 60,
     size: Annotated[int, typer.Option(min=8, max=2048)] = 128,
     seed: int = 0,
-    device: Device = "auto",
+    device: str = "auto",
 ) -> None:
     """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
 
@@ -77,6 +52,7 @@ def render(
     Example: `primavista data render my-objects --objects 2 --frames 30`
 
     Args:
+        folder: The folder to write; it is created if it does not exist.
         format: png is exact; mp4 writes s1/o1.mp4.
         categories: Categories of objects.
         objects: Objects in each category.
@@ -97,7 +73,7 @@ def render(
 
 @app.add
 def core50(
-    folder: NewFolder,
+    folder: Path,
     sha256: Annotated[list[str] | None, typer.Option(metavar="FILE=HASH")] = None,
     insecure: Annotated[bool, typer.Option("--insecure-http")] = False,
 ) -> None:
@@ -108,6 +84,7 @@ def core50(
     Example: `primavista data core50 ~/data/core50 --insecure-http`
 
     Args:
+        folder: The folder to write; it is created if it does not exist.
         sha256: The hash that a file must have; repeatable.
         insecure: Download the images without a hash to check.
     """
@@ -130,16 +107,16 @@ def core50(
 
 @app.add
 def pack(
-    source: SourceArgument,
+    source: str,
     store: Path,
     size: Size = None,
     test: list[str] | None = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     full_test: bool = False,
-    labels: Labels = None,
+    labels: Labels | None = None,
     sessions: Sessions = None,
     factors: Factors = None,
-    skip_bad: SkipBad = False,
+    skip_bad: bool = False,
     max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
     cache: Path | None = None,
@@ -153,6 +130,7 @@ def pack(
 
     Args:
         store: Folder of the store to create.
+        size: Side of the frames in pixels (default: 128).
         test: Name of a test session (class/session folders); repeatable.
         workers: Processes (default: one per core, if that pays).
         full_test: CORe50: all test frames instead of the official 1 in 20.
@@ -202,14 +180,14 @@ def verify(
 
 @app.add
 def sheet(
-    source: SourceArgument,
+    source: str,
     picture: Path,
     classes: Annotated[int, typer.Option(min=1)] = 20,
     sessions: Annotated[int, typer.Option(min=1)] = 11,
     thumb: Annotated[int, typer.Option(min=8, max=1024)] = 64,
     size: Size = None,
-    labels: Labels = None,
-    skip_bad: SkipBad = False,
+    labels: Labels | None = None,
+    skip_bad: bool = False,
 ) -> None:
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
 
@@ -217,6 +195,7 @@ def sheet(
 
     Args:
         picture: PNG file to write.
+        size: Side of the frames in pixels (default: 128).
         classes: Largest number of rows.
         sessions: Largest number of columns.
         thumb: Side of a thumbnail in pixels.
@@ -235,15 +214,15 @@ def sheet(
 
 @app.add
 def matrix(
-    source: SourceArgument,
+    source: str,
     picture: Annotated[Path | None, typer.Argument()] = None,
     protocol: str = "nicv2",
     order: Annotated[int, typer.Option("--run", min=0)] = 0,
     orders: Path | None = None,
-    labels: Labels = None,
+    labels: Labels | None = None,
     sessions: Sessions = None,
     factors: Factors = None,
-    skip_bad: SkipBad = False,
+    skip_bad: bool = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
 

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import (
-    AsJson,
-    Device,
-    MaxFrames,
-    Model,
-    Threshold,
-    VideoFps,
-    load_learner,
-    printable,
-)
+from primavista.cli.arguments import AsJson, MaxFrames, Threshold, VideoFps, load_learner, printable
 from primavista.cli.csv_file import check_writable, write_csv
 from primavista.cli.progress import progress_bar
 
@@ -33,14 +24,14 @@ CSV_COLUMNS = ("video", "object", "taught", "answer", "right", "frames", "frames
 
 
 def evaluate(
-    model: Model,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    model: Path,
+    folder: Path,
     picture: Path | None = None,
     csv: Path | None = None,
     max_frames: MaxFrames = 100,
     fps: VideoFps = None,
     threshold: Threshold = None,
-    device: Device = "auto",
+    device: str = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Measure how well a learner recognises videos that it was not taught. Nothing is learned.

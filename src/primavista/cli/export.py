@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from primavista.cli.arguments import Model, printable
+from primavista.cli.arguments import printable
 from primavista.errors import InputError, require_extra
 
 
 def export(
-    model: Model,
+    model: Path,
     kind: Annotated[Literal["onnx", "portable"], typer.Option("--format")] = "onnx",
     out: Annotated[Path | None, typer.Option("-o", "--out")] = None,
     force: bool = False,

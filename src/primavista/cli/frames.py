@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import typer
 
 from primavista.cli.arguments import printable
-from primavista.media.addresses import is_live
+from primavista.media.addresses import VIDEOS, is_live
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from primavista.media.video import BadFiles
 
 Seen = TypeVar("Seen")
-Printed_contra = TypeVar("Printed_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class SampledFrame:
 
 
 class Looker(Protocol[Seen]):
-    """Finds out what frames of a size show (None for whole pictures), and can draw it."""
+    """Finds out what frames of a size show (None for whole pictures), and prints or draws it."""
 
     @property
     def size(self) -> int | None:
@@ -60,11 +59,7 @@ class Looker(Protocol[Seen]):
     def draw(self, picture: Image.Image, seen: Seen, /) -> Image.Image:
         """Return a copy of a picture with what was seen drawn into it."""
 
-
-class Printer(Protocol[Printed_contra]):
-    """Prints what frames show."""
-
-    def report(self, seen: Printed_contra, /) -> None:
+    def report(self, seen: Seen, /) -> None:
         """Print what one frame shows."""
 
     def close(self, skipped: int) -> None:
@@ -74,9 +69,9 @@ class Printer(Protocol[Printed_contra]):
 def sample_frames(
     source: str,
     size: int | None,
-    fps: float,
-    seconds: float | None,
     bad: BadFiles,
+    fps: float,
+    seconds: float | None = None,
     region: Region | None = None,
 ) -> Iterator[SampledFrame]:
     """Read every image of a source, and so many frames per second of its videos or of a camera.
@@ -84,9 +79,9 @@ def sample_frames(
     Args:
         source: An image, a folder, a video, or a camera such as "camera:0" or "rtsp://door/live".
         size: The side of the frames in pixels; None keeps whole pictures.
+        bad: Decides what happens with files that cannot be decoded.
         fps: The number of frames per second to take of videos and cameras.
         seconds: How long to record from a camera; None records until it is interrupted.
-        bad: Decides what happens with files that cannot be decoded.
         region: The part of the picture to look at; None for all of it.
 
     Yields:
@@ -122,22 +117,21 @@ def _camera_frames(view: CameraView, seconds: float | None) -> Iterator[SampledF
     """Yield the newest frames of a camera, which is connected again if it is lost."""
     from primavista.media.camera import steady_frames
 
-    began, name = None, view.name
+    def tell(text: str) -> None:
+        typer.echo(printable(text), err=True)
 
-    def lost(reason: str) -> None:
-        typer.echo(f"{printable(reason)}; trying again until it is back", err=True)
-
-    def back() -> None:
-        typer.echo(f"{printable(name)} is back", err=True)
-
-    for at, image in steady_frames(view, seconds or math.inf, on_lost=lost, on_back=back):
+    began = None
+    for at, image in steady_frames(
+        view,
+        seconds or math.inf,
+        on_lost=lambda reason: tell(f"{reason}; trying again until it is back"),
+        on_back=lambda: tell(f"{view.name} is back"),
+    ):
         began = at if began is None else began
-        yield SampledFrame(name, at - began, image)
+        yield SampledFrame(view.name, at - began, image)
 
 
-def is_video_file(source: str) -> bool:
+def is_video_file(source: str | Path) -> bool:
     """Return True if a source is a single video file that exists, by its suffix."""
-    from primavista.media.video import VIDEOS
-
     path = Path(source).expanduser()
     return path.is_file() and path.suffix.lower() in VIDEOS

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import AsJson, Model, printable
+from primavista.cli.arguments import AsJson, printable
 
 # The part of a file that an array belongs to, by the beginning of its name; all others belong to
 # the strategy.
@@ -22,7 +22,7 @@ PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "gra
 
 
 def inspect(
-    model: Model,
+    model: Path,
     as_json: AsJson = False,
 ) -> None:
     """Show what a saved learner knows and how it was made, and verify its checksum.

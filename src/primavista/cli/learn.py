@@ -14,22 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import (
-    AsJson,
-    Device,
-    ImageSize,
-    MaxFrames,
-    Model,
-    RegionText,
-    SkipBad,
-    Strategy,
-    Threshold,
-    VideoFps,
-    chosen_region,
-    printable,
-    register_named,
-    warn_of_password,
-)
+from primavista.cli import arguments
+from primavista.cli.arguments import chosen_region, printable, register_named, warn_of_password
 from primavista.cli.progress import ShowStage, resumable, stages
 from primavista.errors import InputError
 from primavista.storage.names import checked_name
@@ -51,25 +37,25 @@ ON_FORGOTTEN = (
 
 
 def learn(
-    model: Model,
+    model: Path,
     sources: list[str],
     label: str | None = None,
-    strategy: Strategy = None,
+    strategy: str | None = None,
     backbone: str | None = None,
     weights: str | None = None,
-    size: ImageSize = None,
+    size: arguments.ImageSize = None,
     option: list[str] | None = None,
-    threshold: Threshold = None,
-    max_frames: MaxFrames = 600,
-    fps: VideoFps = None,
+    threshold: arguments.Threshold = None,
+    max_frames: arguments.MaxFrames = 600,
+    fps: arguments.VideoFps = None,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600)] = 5.0,
-    region: RegionText = None,
-    skip_bad: SkipBad = False,
+    region: arguments.RegionText = None,
+    skip_bad: bool = False,
     again: bool = False,
     no_coach: bool = False,
     on: str = HERE,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    device: str = "auto",
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Teach a learner: each source is a lesson, on disk before the next one begins.
 

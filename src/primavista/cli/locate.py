@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from primavista.learner.locating import Located
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A whole picture, or a frame of a video, and the objects in it, the best first."""
 
     frame: SampledFrame
     objects: list[Located]
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """The JSON of the frame: `objects` with their boxes in pixels."""
-        return self.frame.record | {"objects": [asdict(one) for one in self.objects]}
-
 
 class Locator:
-    """Finds objects anywhere in whole pictures."""
+    """Finds objects anywhere in whole pictures, and prints one line per object, or JSON.
+
+    Args:
+        learner: The learner.
+        as_json: Print JSON for scripts instead of text.
+        named: Print the name of the video in each line, because there are several.
+    """
 
     size = None
 
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
+    def __init__(self, learner: Learner, as_json: bool, named: bool) -> None:
+        self.learner, self.as_json, self.named = learner, as_json, named
 
     def look(self, frames: Sequence[SampledFrame]) -> list[Found]:
         """Search frames."""
@@ -51,31 +51,23 @@ class Locator:
 
         return draw_boxes(picture, found.objects, self.learner.labels)
 
-
-@dataclass
-class FoundPrinter:
-    """Prints one line per object, with the name of its file if there are several, or JSON."""
-
-    as_json: bool
-    named: bool = False
-
     def report(self, found: Found) -> None:
-        """Print what was found in one frame."""
+        """Print what was found in one frame; the boxes are in pixels."""
+        frame, objects = found
         if self.as_json:
-            typer.echo(json.dumps(found.record))
+            typer.echo(json.dumps(frame.record | {"objects": [asdict(one) for one in objects]}))
             return
-        frame = found.frame
         where = Path(frame.source).name
         if frame.seconds is not None:
             time = f"{frame.seconds:.1f} s"
             where = f"{where} {time}" if self.named else time
-        if not found.objects:
+        if not objects:
             typer.echo(f"{printable(where)}: nothing")
-        for one in found.objects:
+        for one in objects:
             box = one.box
             ends = f"({box.left:.0f}, {box.top:.0f}) - ({box.right:.0f}, {box.bottom:.0f})"
-            said = f"{printable(one.label)} {100 * one.confidence:.0f} %"
-            typer.echo(f"{printable(where)}: {said} at {ends}")
+            said = f"{one.label} {100 * one.confidence:.0f} % at {ends}"
+            typer.echo(printable(f"{where}: {said}"))
 
     def close(self, skipped: int) -> None:
         """Print how many files and frames were skipped."""

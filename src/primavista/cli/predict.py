@@ -6,35 +6,23 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from primavista.cli.arguments import (
-    AsJson,
-    Device,
-    Model,
-    RegionText,
-    SkipBad,
-    Threshold,
-    WatchedSeconds,
-    chosen_region,
-    load_learner,
-    printable,
-    warn_of_password,
-)
+from primavista.cli import arguments
+from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
 from primavista.cli.csv_file import check_writable, write_csv
-from primavista.cli.frames import Looker, Printer, Seen, sample_frames
-from primavista.cli.locate import FoundPrinter, Locator
+from primavista.cli.frames import Looker, Seen, sample_frames
+from primavista.cli.locate import Locator
 from primavista.cli.progress import progress_bar
-from primavista.cli.recognise import Recogniser, SightingPrinter
+from primavista.cli.recognise import Recogniser
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
-from primavista.media.addresses import is_live
+from primavista.media.addresses import is_live, live_name
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
-    from primavista.media.images import Region
     from primavista.media.video import BadFiles
 
 FPS = 2.0  # frames per second that are recognised, to be read as lines
@@ -45,19 +33,19 @@ COLUMNS = ("source", "kind", *ANSWER, "frames", "problem")
 
 
 def predict(
-    model: Model,
+    model: Path,
     sources: list[str],
     annotate: Path | None = None,
     csv: Path | None = None,
     locate: bool = False,
     fps: Annotated[float | None, typer.Option(min=0.001)] = None,
-    seconds: WatchedSeconds = None,
-    region: RegionText = None,
+    seconds: arguments.WatchedSeconds = None,
+    region: arguments.RegionText = None,
     top: Annotated[int, typer.Option(min=1)] = 3,
-    threshold: Threshold = None,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    threshold: arguments.Threshold = None,
+    skip_bad: bool = False,
+    device: str = "auto",
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Recognise objects in images, videos or a camera: one line per frame, then what they all show.
 
@@ -88,27 +76,30 @@ def predict(
 
     part = chosen_region(region)
     first = Path(sources[0]).expanduser()
-    _check_sources(sources, annotate, csv, locate, part)
-    if annotate is not None:
-        from primavista.cli.annotate import check_copy
-
-        check_copy(first, annotate)
+    if region is not None and (annotate is not None or locate):
+        raise InputError("--annotate and --locate are for whole pictures: leave out --region")
+    _check_sources(sources, annotate, csv, locate)
     check_writable(csv)
     learner = load_learner(model, device, threshold)
     rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
-    several = len(sources) > 1 or first.is_dir()
-    bad = BadFiles(skip_bad or several)
+    how = {"fps": rate, "seconds": seconds, "region": part}
     if csv is not None:
-        failed = predict_to_csv(learner, sources, csv, rate, skip_bad, part)
-    elif locate:
-        found = _look(Locator(learner), sources, annotate, rate, seconds, bad, part)
-        failed = _report(FoundPrinter(as_json, several), found, bad, is_live(sources[0]))
+        failed = _predict_to_csv(learner, sources, csv, skip_bad, how)
     else:
-        width = max(len(name) for name in [*learner.labels, UNKNOWN])
-        quiet = annotate is not None
-        printer = SightingPrinter(learner.threshold, top, width, as_json, quiet, several)
-        seen = _look(Recogniser(learner), sources, annotate, rate, seconds, bad, part)
-        failed = _report(printer, seen, bad, is_live(sources[0]))
+        named = len(sources) > 1 or first.is_dir()
+        looker: Looker[Any] = (
+            Locator(learner, as_json, named)
+            if locate
+            else Recogniser(learner, top, as_json, quiet=annotate is not None, named=named)
+        )
+        bad = BadFiles(skip_bad or named)
+        if annotate is None:
+            seen = look(looker, sources, bad, **how)
+        else:
+            from primavista.cli.annotate import annotate as write_annotated
+
+            seen = write_annotated(looker, first, annotate, rate, bad)
+        failed = _report(looker, seen, bad, is_live(sources[0]))
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
     if failed and not skip_bad:
@@ -116,93 +107,68 @@ def predict(
 
 
 def _check_sources(
-    sources: Sequence[str],
-    annotate: Path | None,
-    csv: Path | None,
-    locate: bool,
-    region: Region | None,
+    sources: Sequence[str], annotate: Path | None, csv: Path | None, locate: bool
 ) -> None:
     """Refuse cameras where only files are possible, and what cannot be annotated."""
-    from primavista.media.addresses import live_name
-
-    if annotate is not None and len(sources) > 1:
-        raise InputError("--annotate is for one picture or one video file: name one")
-    if region is not None and (annotate is not None or locate):
-        raise InputError("--annotate and --locate are for whole pictures: leave out --region")
-    for camera in (live_name(source) for source in sources if is_live(source)):
-        if annotate is not None:
-            raise InputError(f"--annotate is for one picture or one video file, not {camera}")
-        if csv is not None:
-            raise InputError(f"{camera} has no end: --csv is for files and folders")
-        if locate:
+    for source in filter(is_live, sources):
+        if annotate is not None or csv is not None or locate or len(sources) > 1:
             raise InputError(
-                f"predict --locate is for pictures and videos, and {camera} is a camera: "
-                "use `primavista watch ... --locate`"
+                f"{live_name(source)} is a camera, which has no end: recognise it by itself. "
+                "--annotate is for one picture or one video file, --csv for files and folders, "
+                "and for --locate there is `primavista watch ... --locate`"
             )
-        if len(sources) > 1:
-            raise InputError(f"{camera} has no end: watch a camera by itself")
-
-
-def _look(
-    looker: Looker[Seen],
-    sources: Sequence[str],
-    annotate: Path | None,
-    fps: float,
-    seconds: float | None,
-    bad: BadFiles,
-    region: Region | None,
-) -> Iterator[Seen]:
-    """Yield what the frames of all sources show, and write an annotated copy if it is asked for."""
     if annotate is not None:
-        from primavista.cli.annotate import annotate as write_annotated
+        if len(sources) > 1:
+            raise InputError("--annotate is for one picture or one video file: name one")
+        from primavista.cli.annotate import check_copy
 
-        yield from write_annotated(looker, Path(sources[0]).expanduser(), annotate, fps, bad)
-        return
+        check_copy(Path(sources[0]).expanduser(), annotate)
+
+
+def look(looker: Looker[Seen], sources: Sequence[str], bad: BadFiles, **how: Any) -> Iterator[Seen]:
+    """Yield what the frames of all sources show; `how` are more arguments of `sample_frames`."""
     warn_of_password(sources[0])
     at_once = is_live(sources[0]) or looker.size is None  # locating takes long
     batch = 1 if at_once else BATCH
-    parts = (sample_frames(one, looker.size, fps, seconds, bad, region) for one in sources)
+    parts = (sample_frames(one, looker.size, bad, **how) for one in sources)
     frames = chain.from_iterable(parts)
     while chunk := list(islice(frames, batch)):
         yield from looker.look(chunk)
 
 
-def _report(printer: Printer[Seen], seen: Iterable[Seen], bad: BadFiles, camera: bool) -> int:
+def _report(looker: Looker[Seen], seen: Iterable[Seen], bad: BadFiles, camera: bool) -> int:
     """Print a line for each frame, and the end; return how many could not be decoded."""
     count = 0
     try:
         for one in seen:
-            printer.report(one)
+            looker.report(one)
             count += 1
     except KeyboardInterrupt:  # it ends a camera
         if not camera:
             raise
     if bad.problems and not count:
         raise FileError(bad.problems[0])
-    printer.close(bad.skipped)
+    looker.close(bad.skipped)
     return bad.skipped
 
 
-def predict_to_csv(
-    learner: Learner,
-    sources: Sequence[str],
-    target: Path,
-    fps: float,
-    skip_bad: bool,
-    region: Region | None,
+def _predict_to_csv(
+    learner: Learner, sources: Sequence[str], target: Path, skip_bad: bool, how: dict[str, Any]
 ) -> int:
     """Recognise every picture and video of the sources and write one row for each.
 
     A file that cannot be read gets a row that says why. If the user interrupts it, the rows so far
     are written. The number of files that could not be read is returned.
     """
+    from primavista.media.video import BadFiles
+
     files = files_of(sources)
     rows: list[tuple[object, ...]] = []
     stopped = False
     with progress_bar("files") as progress:
         try:
             for done, file in enumerate(files, 1):
-                rows.append(_row(learner, file, fps, skip_bad, region))
+                rows.append(_row(learner, file, BadFiles(skip_bad, quiet=True), how))
                 progress(done, len(files))
         except KeyboardInterrupt:
             stopped = True
@@ -239,18 +205,14 @@ def _below(folder: Path) -> list[Path]:
     return [*media_in(folder), *(file for path in inside for file in _below(path))]
 
 
-def _row(
-    learner: Learner, file: Path, fps: float, skip_bad: bool, region: Region | None
-) -> tuple[object, ...]:
+def _row(learner: Learner, file: Path, bad: BadFiles, how: dict[str, Any]) -> tuple[object, ...]:
     """Return the row of one file, which also reports an error that the file itself causes."""
     from primavista.learner.watch import fuse
-    from primavista.media.video import BadFiles, is_image
+    from primavista.media.video import is_image
 
     kind = "picture" if is_image(file) else "video"
-    bad = BadFiles(skip_bad, quiet=True)
     try:
-        looked = _look(Recogniser(learner), [str(file)], None, fps, None, bad, region)
-        seen = [one.alone for one in looked]
+        seen = [one.alone for one in look(Recogniser(learner), [str(file)], bad, **how)]
         if not seen:
             raise FileError(bad.problems[0] if bad.problems else f"{file} holds no frames")
     except PrimavistaError as error:

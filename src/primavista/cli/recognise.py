@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +52,32 @@ class Sighting:
 
 
 class Recogniser:
-    """Recognises frames, alone and together with the frames of the second before them."""
+    """Recognises frames, alone and together with the frames of the second before them.
 
-    def __init__(self, learner: Learner) -> None:
+    It prints one line per frame, and at the end one per video, or the majority vote.
+
+    Args:
+        learner: The learner.
+        top: The number of the most likely names in a line.
+        as_json: Print JSON for scripts instead of text.
+        quiet: Print no line per frame unless `as_json` is set.
+        named: Print the name of the video in each line, because there are several.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        top: int = 3,
+        as_json: bool = False,
+        quiet: bool = False,
+        named: bool = False,
+    ) -> None:
         self.learner, self.size = learner, learner.size
+        self.top, self.as_json, self.quiet, self.named = top, as_json, quiet, named
+        self.width = max(len(name) for name in [*learner.labels, UNKNOWN])  # aligns the columns
+        self.votes: Counter[str | None] = Counter()  # frames by what they show alone
+        self.videos: dict[str, list[Prediction]] = {}  # what the frames of each video file show
+        self.console = Console(highlight=False)
         self._source, self._watch = "", learner.watch()
 
     def look(self, frames: Sequence[SampledFrame]) -> list[Sighting]:
@@ -65,12 +87,6 @@ class Recogniser:
         predictions = self.learner.predict(np.stack([frame.image for frame in frames]))
         return [self._seen(*pair) for pair in zip(frames, predictions, strict=True)]
 
-    def draw(self, picture: Image.Image, sighting: Sighting) -> Image.Image:
-        """Return a copy of a picture with the answer of the last second drawn into it."""
-        from primavista.cli.annotate import draw
-
-        return draw(picture, sighting.recent)
-
     def _seen(self, frame: SampledFrame, alone: Prediction) -> Sighting:
         if frame.seconds is None:
             return Sighting(frame, alone, alone)
@@ -78,32 +94,11 @@ class Recogniser:
             self._source, self._watch = frame.source, self.learner.watch()
         return Sighting(frame, alone, self._watch.add(frame.image, alone, frame.seconds))
 
+    def draw(self, picture: Image.Image, sighting: Sighting) -> Image.Image:
+        """Return a copy of a picture with the answer of the last second drawn into it."""
+        from primavista.cli.annotate import draw
 
-@dataclass
-class SightingPrinter:
-    """Prints one line per frame, and at the end one per video, or the majority vote.
-
-    Attributes:
-        threshold: The threshold of the learner.
-        top: The number of the most likely names in a line.
-        width: The length of the longest name, which aligns the columns.
-        as_json: Print JSON for scripts instead of text.
-        quiet: Print no line per frame unless `as_json` is set.
-        named: Print the name of the video in each line, because there are several.
-        votes: The number of frames that show each object by themselves; None is unknown.
-        videos: What the frames of each video file show.
-        console: Where text is printed.
-    """
-
-    threshold: float
-    top: int
-    width: int
-    as_json: bool = False
-    quiet: bool = False
-    named: bool = False
-    votes: Counter[str | None] = field(default_factory=Counter)
-    videos: dict[str, list[Prediction]] = field(default_factory=dict)
-    console: Console = field(default_factory=lambda: Console(highlight=False))
+        return draw(picture, sighting.recent)
 
     def report(self, sighting: Sighting) -> None:
         """Count one frame and print its line."""
@@ -120,7 +115,8 @@ class SightingPrinter:
         """Print what each video shows, or the vote of all frames, and what was skipped."""
         from primavista.learner.watch import fuse
 
-        fused = {source: fuse(seen, self.threshold) for source, seen in self.videos.items()}
+        threshold = self.learner.threshold
+        fused = {source: fuse(seen, threshold) for source, seen in self.videos.items()}
         if self.as_json:
             videos = [
                 {"source": source, "frames": len(self.videos[source]), **as_fields(answer)}
@@ -150,16 +146,13 @@ class SightingPrinter:
 
     def _print_vote(self, label: str | None, votes: Counter[str | None], where: str = "") -> None:
         """Print an answer, how many frames agree with it, and what the others show."""
-        others = [
-            f"{name} {count}" for name, count in votes.most_common() if name not in (label, None)
-        ]
+        others = [f"{name} {n}" for name, n in votes.most_common() if name not in (label, None)]
         if label is not None and votes[None]:
             others.append(f"{UNKNOWN} {votes[None]}")
-        text = f"{votes[label]} of {votes.total()} frames"
-        if others:
-            text += f" ({', '.join(others)})"
+        rest = f" ({', '.join(others)})" if others else ""
         name = f"{escape(printable(where))}[bold]{escape(printable(label or UNKNOWN))}[/bold]"
-        self.console.print(f"{name}: {escape(printable(text))}", soft_wrap=True)
+        text = escape(printable(f"{votes[label]} of {votes.total()} frames{rest}"))
+        self.console.print(f"{name}: {text}", soft_wrap=True)
 
     def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
         where = escape(printable(Path(frame.source).name))

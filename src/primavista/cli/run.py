@@ -13,13 +13,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from primavista.cli.arguments import Deterministic, Device, Out, Threads
+from primavista.cli.arguments import Threads
 from primavista.cli.suite import (
     RESULTS,
     format_seconds,
     make_executor,
     make_suite,
-    run_settings,
     run_with_progress,
 )
 from primavista.errors import MissingExtraError
@@ -45,11 +44,11 @@ def run(
     backbone: str = "mobilenet_v1",
     weights: str | None = None,
     option: list[str] | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     precision: str = "float32",
-    deterministic: Deterministic = False,
+    deterministic: bool = False,
     threads: Threads = 0,
-    out: Out = None,
+    out: Path | None = None,
 ) -> None:
     """Run the main job: strategies over a NICv2 stream of single-session batches, live, with a
     closing table.
@@ -87,31 +86,26 @@ def run(
     settings += [f"protocols={json.dumps([protocol])}"]
     settings += [f"strategies={json.dumps(strategies)}"] if strategies else []
     scene = {"objects": objects, "frames": frames, "size": size}
-    plan = _quick_plan(
-        settings,
-        data,
-        scene,
-        runs=[order],
-        backbone=network,
-        device=device,
-        precision=precision,
-        deterministic=deterministic,
-    )
-    folder = out or RESULTS / _folder_name(plan)
-    suite = make_suite(plan, folder, settings=run_settings(out))
+    keys: dict[str, Any] = {"runs": [order], "backbone": network, "device": device}
+    keys |= {"precision": precision, "deterministic": deterministic}
+    plan = _quick_plan(settings, data, scene, keys)
+    key = hashlib.sha256(json.dumps(plan.base(), sort_keys=True).encode()).hexdigest()[:6]
+    folder = out or RESULTS / f"{plan.data.name}-{key}"
+    suite = make_suite(plan, folder, shared_data=out is None)
     began = time.monotonic()
     on = "local" if len(suite.states) > 1 else "inline"
     failed = run_with_progress(console, suite, make_executor(on, threads, 2, shared=False))
     _print_results(console, suite)
     spent = format_seconds(time.monotonic() - began)
-    text = f"[dim]{spent} in all; run {order}, {_describe_data(plan)}. Results in {folder}[/dim]"
-    console.print(text, soft_wrap=True)
+    console.print(f"[dim]{spent} in all. Results in {folder}[/dim]", soft_wrap=True)
     _write_report(console, folder)
     if failed:
         raise typer.Exit(1)
 
 
-def _quick_plan(settings: list[str], source: str, scene: dict[str, int], **keys: Any) -> Plan:
+def _quick_plan(
+    settings: list[str], source: str, scene: dict[str, int], keys: dict[str, Any]
+) -> Plan:
     """Return the plan `quick`, with about `TESTS` tests along the stream, however long that is."""
     from primavista.bench.cell import cell_stream
     from primavista.bench.data import data_settings, open_cell_data
@@ -129,17 +123,6 @@ def _quick_plan(settings: list[str], source: str, scene: dict[str, int], **keys:
         opened = open_cell_data(plan.data, RESULTS)
     batches = len(cell_stream(first, opened))
     return plan.model_copy(update={"test_every": max(1, batches // TESTS)})
-
-
-def _folder_name(plan: Plan) -> str:
-    key = hashlib.sha256(json.dumps(plan.base(), sort_keys=True).encode()).hexdigest()[:6]
-    return f"{plan.data.name}-{key}"
-
-
-def _describe_data(plan: Plan) -> str:
-    if plan.data.kind == "rendered":
-        return f"{plan.data.frames} frames per video, {plan.data.size} px"
-    return plan.data.path
 
 
 def _print_results(console: Console, suite: Suite) -> None:

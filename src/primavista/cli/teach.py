@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import (
-    Device,
     ImageSize,
-    Strategy,
     Threshold,
     printable,
     register_named,
@@ -38,10 +36,10 @@ def teach(
     no_token: bool = False,
     tls: tuple[Path, Path] | None = None,
     camera: str | None = None,
-    strategy: Strategy = None,
+    strategy: str | None = None,
     size: ImageSize = None,
     threshold: Threshold = None,
-    device: Device = "auto",
+    device: str = "auto",
 ) -> None:
     """Teach objects in front of your camera: a page where you show an object and name it.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,25 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from primavista.cli.arguments import (
-    AsJson,
-    Device,
-    Model,
-    RegionText,
-    Threshold,
-    WatchedSeconds,
-    chosen_region,
-    load_learner,
-    printable,
-    warn_of_password,
-)
+from primavista.cli import arguments
+from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
 from primavista.cli.frames import SampledFrame, is_video_file, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
-    from primavista.events.event import Event, EventSink, ObjectEvent
+    from primavista.events.event import Event, ObjectEvent
+    from primavista.events.mqtt import MqttSink
     from primavista.learner.learner import Learner
     from primavista.media.camera import CameraView
 
@@ -44,7 +33,7 @@ WHOLE_SIDES = 4  # the longest side of a whole picture, in sides of the frames o
 
 
 def watch(
-    model: Model,
+    model: Path,
     source: str,
     name: str | None = None,
     mqtt: str | None = None,
@@ -53,12 +42,12 @@ def watch(
     fps: Annotated[float, typer.Option(min=0.001)] = FPS,
     hold: Annotated[float, typer.Option(min=0, max=3600)] = 0.5,
     stall: Annotated[float, typer.Option(min=0.1, max=3600)] = 10.0,
-    seconds: WatchedSeconds = None,
-    region: RegionText = None,
+    seconds: arguments.WatchedSeconds = None,
+    region: arguments.RegionText = None,
     locate: bool = False,
-    threshold: Threshold = None,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    threshold: arguments.Threshold = None,
+    device: str = "auto",
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Watch a camera: one line when the recognised object changes, not one per frame.
 
@@ -97,43 +86,27 @@ def watch(
             f"{source} is neither a camera nor a video file: for pictures there is "
             "`primavista predict`"
         )
-    camera = checked_name(name or model.stem)
-    path = model.expanduser()
-    watcher = Watcher(path, partial(load_learner, path, device, threshold), camera, hold, locate)
-    learner, sinks = watcher.learner, watcher.sinks
-    sinks.append(EventPrinter(as_json))
-    size = None if locate else learner.size
-    try:
-        with suppress(KeyboardInterrupt), _stopped_by_systemd():
-            if mqtt is not None:
-                from primavista.events.mqtt import MqttSink
+    camera, path = checked_name(name or model.stem), model.expanduser()
+    load = partial(load_learner, path, device, threshold)
+    watcher = Watcher(path, load, camera, hold, locate, as_json)
+    size = watcher.learner.size
+    # services are stopped by SIGTERM; it is taken as Ctrl-C, so that `offline` is still said
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), closing(watcher):
+        if mqtt is not None:
+            from primavista.events.mqtt import MqttSink
 
-                prefix = discovery or None
-                sinks.append(
-                    MqttSink(mqtt, camera, learner.labels, tell, base=topic, prefix=prefix)
-                )
-            if is_live(source):
-                from primavista.media.camera import CameraView
+            labels, prefix = watcher.learner.labels, discovery or None
+            watcher.mqtt = MqttSink(mqtt, camera, labels, tell, base=topic, prefix=prefix)
+        if is_live(source):
+            from primavista.media.camera import CameraView
 
-                longest = WHOLE_SIDES * learner.size if locate else None
-                view = CameraView(source, size, fps, part, stall, longest)
-                frames = watcher.film(view, seconds)
-            else:
-                frames = sample_frames(source, size, fps, None, BadFiles(), part)
-            watcher.run(frames)
-    finally:
-        for sink in sinks:
-            sink.close()
-
-
-@contextmanager
-def _stopped_by_systemd() -> Iterator[None]:
-    """Take SIGTERM, by which services are stopped, as Ctrl-C, so that `offline` is still said."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+            longest = WHOLE_SIDES * size if locate else None
+            view = CameraView(source, None if locate else size, fps, part, stall, longest)
+            frames = watcher.film(view, seconds)
+        else:
+            frames = sample_frames(source, None if locate else size, BadFiles(), fps, region=part)
+        watcher.run(frames)
 
 
 def tell(text: str) -> None:
@@ -141,31 +114,16 @@ def tell(text: str) -> None:
     typer.echo(f"{datetime.now():%H:%M:%S} {printable(text)}", err=True)
 
 
-@dataclass
-class EventPrinter:
-    """Prints events on standard output, as lines or as JSON."""
+def event_text(event: Event) -> str:
+    """Return the line of an event."""
+    from primavista.events.event import CameraEvent
 
-    as_json: bool
-
-    def send(self, event: Event) -> None:
-        """Print one line."""
-        from primavista.events.event import CameraEvent, event_record
-
-        if self.as_json:
-            typer.echo(json.dumps(event_record(event)))
-            return
-        clock = f"{datetime.now():%H:%M:%S}"
-        if isinstance(event, CameraEvent):
-            typer.echo(f"{clock} camera {event.state}")
-        elif event.label is None:
-            typer.echo(f"{clock} nothing known")
-        else:
-            found = event.objects or [event]
-            said = (f"{printable(str(one.label))} {100 * one.confidence:.0f} %" for one in found)
-            typer.echo(f"{clock} {', '.join(said)}")
-
-    def close(self) -> None:
-        """Do nothing: every line was written at once."""
+    if isinstance(event, CameraEvent):
+        return f"camera {event.state}"
+    if event.label is None:
+        return "nothing known"
+    found = event.objects or [event]
+    return printable(", ".join(f"{one.label} {100 * one.confidence:.0f} %" for one in found))
 
 
 class Watcher:
@@ -177,15 +135,22 @@ class Watcher:
         camera: The name of the camera in events.
         hold: The seconds that an answer must last.
         locate: Whether frames are whole pictures in which objects are located.
+        as_json: Whether events are printed as JSON.
     """
 
     def __init__(
-        self, path: Path, load: Callable[[], Learner], camera: str, hold: float, locate: bool
+        self,
+        path: Path,
+        load: Callable[[], Learner],
+        camera: str,
+        hold: float,
+        locate: bool,
+        as_json: bool,
     ) -> None:
         from primavista.events.event import ChangeDetector, SceneDetector
 
-        self.path, self.load, self.camera = path, load, camera
-        self.sinks: list[EventSink] = []
+        self.path, self.load, self.camera, self.as_json = path, load, camera, as_json
+        self.mqtt: MqttSink | None = None
         self._change = ChangeDetector(camera, hold)
         self._scene = SceneDetector(camera, hold) if locate else None
         self._stamp = self._read_stamp()
@@ -223,6 +188,11 @@ class Watcher:
             if event is not None:
                 self._send(event)
 
+    def close(self) -> None:
+        """Send the events that still wait for the broker."""
+        if self.mqtt is not None:
+            self.mqtt.close()
+
     def _reload(self) -> None:
         """Load the file again if it was changed; one that cannot be read changes nothing."""
         stamp = self._read_stamp()
@@ -237,24 +207,20 @@ class Watcher:
             tell(f"{error}. Going on with the model as it was")
             return
         self.learner, self._watch = learner, learner.watch()
-        labels = learner.labels
-        tell(f"{self.path.name} was changed: it knows {', '.join(labels) or 'nothing'}")
-        for sink in self.sinks:
-            if hasattr(sink, "set_labels"):
-                sink.set_labels(labels)
+        tell(f"{self.path.name} was changed: it knows {', '.join(learner.labels) or 'nothing'}")
+        if self.mqtt is not None:
+            self.mqtt.set_labels(learner.labels)
 
-    def _read_stamp(self) -> tuple[int, int, int] | None:
-        try:
-            facts = os.stat(self.path)
-        except OSError:
-            return None
-        return facts.st_ino, facts.st_size, facts.st_mtime_ns
+    def _read_stamp(self) -> tuple[int, ...] | None:
+        with suppress(OSError):
+            facts = self.path.stat()
+            return facts.st_ino, facts.st_size, facts.st_mtime_ns
+        return None
 
     def _lost(self, reason: str) -> None:
-        self._change.reset()
-        if self._scene is not None:
-            self._scene.reset()
-        self._watch.reset()
+        for one in (self._change, self._scene, self._watch):
+            if one is not None:
+                one.reset()
         tell(f"{reason}; trying again until it is back")
         self._send_state("offline", reason)
 
@@ -268,5 +234,11 @@ class Watcher:
         self._send(CameraEvent(self.camera, state, reason))
 
     def _send(self, event: Event) -> None:
-        for sink in self.sinks:
-            sink.send(event)
+        from primavista.events.event import event_record
+
+        if self.as_json:
+            typer.echo(json.dumps(event_record(event)))
+        else:
+            typer.echo(f"{datetime.now():%H:%M:%S} {event_text(event)}")
+        if self.mqtt is not None:
+            self.mqtt.send(event)

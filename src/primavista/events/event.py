@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
@@ -88,16 +88,6 @@ def event_record(event: Event) -> dict[str, Any]:
     if fields.get("objects", ()) is None:
         del fields["objects"]
     return {"event": fields.pop("event"), **fields}
-
-
-class EventSink(Protocol):
-    """A place to which events are sent. Neither method blocks for long or raises an error."""
-
-    def send(self, event: Event) -> None:
-        """Send an event, now or soon."""
-
-    def close(self) -> None:
-        """Send the events that still wait, for a few seconds at most, and end."""
 
 
 class _Detector:
