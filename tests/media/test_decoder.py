@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from primavista.errors import FileError
-from primavista.media.decoder import Decoder, DecoderProcess, decode
+from primavista.media.child import Child
+from primavista.media.decoder import Decoder, DecoderProcess
 from primavista.media.decoder_child import DecodeJob
 from primavista.media.images import TooLargeError
 
@@ -99,15 +100,6 @@ def test_pictures_and_videos_are_decoded_as_without_a_child(process):
     assert len(run(process, VIDEO, mp4)) == 6  # every second one, as at most 10 are kept
 
 
-def test_a_file_is_decoded_by_its_path(tmp_path):
-    path = tmp_path / "mug.mp4"
-    path.write_bytes(video())
-    frames = decode(replace(VIDEO, path=str(path), frames=20, fps=5.0, region=(0, 0, 0.5, 1)))
-    assert len(frames) == 6  # 1.2 seconds
-    with pytest.raises(FileError, match=r"cannot read .*cup"):
-        decode(replace(VIDEO, path=str(tmp_path / "cup.mp4")))
-
-
 def test_the_child_has_no_torch():
     """So has nobody who decodes; `frames`, which turns pictures into tensors, is another matter."""
     modules = (
@@ -126,12 +118,12 @@ def test_media_does_not_import_the_service():
 def test_a_small_video_that_declares_millions_of_samples_costs_one_request(process):
     good = video()
     run(process, VIDEO, good)  # starts the child
-    child = process._child.pid
+    child = process._child.process.pid
     before, base = resident(), peak_data(child)
     for count in (20_000_000, 170_000_000):
         with pytest.raises(FileError):
             run(process, VIDEO, with_many_samples(good, count))
-    if process._child is not None and process._child.pid == child:
+    if process._child is not None and process._child.process.pid == child:
         assert peak_data(child) - base < 340 * 2**20
     assert resident() - before < 20 * 2**20
     assert len(run(process, VIDEO, good)) == 6
@@ -156,11 +148,11 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(process):
 def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_served(process):
     data = picture(3000, noise=True)
     run(process, PICTURE, picture())
-    first = process._child.pid
+    first = process._child.process.pid
     with pytest.raises(TooLargeError, match=r"more than 0\.02 seconds"):
         run(process, replace(PICTURE, seconds=0.02), data)
     assert len(run(process, PICTURE, picture())) == 1
-    assert process._child.pid != first
+    assert process._child.process.pid != first
 
 
 def test_processor_time_is_limited_by_the_system_too():
@@ -187,7 +179,7 @@ def test_memory_is_limited(process):
 def test_a_child_that_dies_is_replaced(process):
     run(process, PICTURE, picture())
     slow = picture(3900, noise=True, compress_level=1)
-    threading.Timer(0.1, os.kill, (process._child.pid, signal.SIGKILL)).start()
+    threading.Timer(0.1, os.kill, (process._child.process.pid, signal.SIGKILL)).start()
     with pytest.raises(FileError, match="made the decoder stop"):
         run(process, PICTURE, slow)
     assert len(run(process, PICTURE, picture())) == 1
@@ -198,19 +190,30 @@ def test_frames_of_a_video_have_the_limit_of_pictures(process):
         run(process, replace(VIDEO, pixels=4000), video())
 
 
+def taken_over(command):
+    """Return a child whose process runs another command."""
+    child = Child.__new__(Child)
+    child.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return child
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         b"no header at all",
         b"\xff\xff\xff\xff",
-        b'{"length": 3072000000000, "frames": 1000000000, "width": 32, "height": 32}',
-        b'{"length": 0, "frames": 0, "width": 32, "height": 32}',
-        b'{"length": 3072, "frames": true, "width": 32, "height": 32}',
-        b'{"length": 3072, "frames": 1, "width": 32, "height": 32, "exploit": 1}',
-        b'{"length": 3071, "frames": 1, "width": 32, "height": 32}',
-        b'{"length": 768, "frames": 1, "width": 16, "height": 16}',
+        b'{"width": 32, "height": 1000000000000, "reason": "", "too_large": false}',
+        b'{"width": 32, "height": 0, "reason": "", "too_large": false}',
+        b'{"width": -32, "height": -32, "reason": "", "too_large": false}',
+        b'{"width": 32.0, "height": 32, "reason": "", "too_large": false}',
+        b'{"width": true, "height": true, "reason": "", "too_large": false}',
+        b'{"width": 16, "height": 16, "reason": "", "too_large": false}',
+        b'{"width": 32, "height": 32, "reason": "", "too_large": false}',
+        b'{"width": 32, "height": 32, "exploit": 1}',
         b'{"reason": 7}',
-        b'{"reason": "x", "length": 100000000000}',
+        b'{"reason": "x", "width": 100000000000}',
+        b'{"reason": ""}',
+        b"{}",
         b"[]",
     ],
 )
@@ -219,8 +222,27 @@ def test_an_answer_of_a_child_that_was_taken_over_is_not_believed(process, answe
         answer = struct.pack("!I", len(answer)) + answer
     code = f"import os, sys; os.write(1, {answer!r}); os.close(1); sys.stdin.read()"
     command = [sys.executable, "-c", code]
-    process._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process._child = taken_over(command)
     with pytest.raises(FileError, match="made the decoder stop"):
+        run(process, PICTURE, picture())
+
+
+def test_a_child_that_was_taken_over_sends_no_more_frames_than_were_asked_for(process):
+    header = b'{"width": 32, "height": 32}'
+    frame = struct.pack("!I", len(header)) + header + bytes(32 * 32 * 3)
+    code = f"import os\nwhile True: os.write(1, {frame!r})"
+    process._child = taken_over([sys.executable, "-c", code])
+    with pytest.raises(FileError, match="made the decoder stop"):
+        run(process, PICTURE, picture())
+    assert process._child is None
+
+
+def test_what_a_child_says_is_printed_without_control_characters(process):
+    header = b'{"reason": "mug\\u001b[31m is\\n damaged"}'
+    answer = struct.pack("!I", len(header)) + header
+    code = f"import os, sys; os.write(1, {answer!r}); sys.stdin.read()"
+    process._child = taken_over([sys.executable, "-c", code])
+    with pytest.raises(FileError, match=r"^mug\[31m is damaged$"):
         run(process, PICTURE, picture())
 
 

@@ -85,7 +85,7 @@ def test_the_password_is_neither_in_the_process_list_nor_in_messages(
         monkeypatch.setenv("DOOR", server.url + "?key=hidden")
         with CameraProcess(CameraView("env:DOOR", 16)) as camera:
             camera.read(10)
-            child = Path(f"/proc/{camera._child.pid}/cmdline")
+            child = Path(f"/proc/{camera._child.process.pid}/cmdline")
             if child.exists():
                 assert b"camera_child" in child.read_bytes()
                 assert b"secret" not in child.read_bytes()
@@ -188,12 +188,9 @@ def test_an_address_that_is_not_a_stream(kind: str, expected: str) -> None:
         open_frames(server.url, size=16)
 
 
-def test_frames_that_are_too_large_end_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    from primavista.media import camera
-
-    monkeypatch.setattr(camera, "MAX_PIXELS", 1000)
+def test_frames_that_are_too_large_end_the_stream() -> None:
     with MjpegCamera() as server, pytest.raises(CameraLostError, match="64 x 48 pixels"):
-        open_frames(server.url, size=16)
+        next(camera_frames(CameraView(server.url, 16, pixels=1000)))
 
 
 def test_garbage_in_place_of_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

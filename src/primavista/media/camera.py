@@ -7,19 +7,16 @@ one.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
+import random
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from primavista.errors import FileError, InputError, require_extra
 from primavista.media.addresses import (
@@ -27,14 +24,12 @@ from primavista.media.addresses import (
     DEVICE,
     STALL,
     VIDEOS,
-    Backoff,
     camera_address,
     is_address,
     is_live,
     live_name,
 )
-from primavista.media.camera_child import FILM, HTTP, V4L2, CameraHeader, CameraJob
-from primavista.media.child import receive_header, send_header, start_child
+from primavista.media.child import Child
 from primavista.media.images import ImageArray, Region
 
 MAX_PIXELS = 7680 * 4320  # of a frame: 8K
@@ -48,8 +43,10 @@ RTSP = {
     "fpsprobesize": "0",  # otherwise 20 frames are read before the first one is given
     "analyzeduration": "2000000",  # microseconds
 }
-STOPPED = "its stream made the decoder stop"
-log = logging.getLogger("primavista")
+HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
+FILM = "film"  # in place of one: a video file, played at its own speed, again and again
+V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds until a lost camera is looked for again
 
 
 class CameraLostError(FileError):
@@ -75,14 +72,16 @@ class CameraView:
         region: The part of the picture to look at; None for all of it.
         stall: After how many seconds without a frame the camera counts as lost.
         longest: The longest side of a whole picture, in pixels; a larger one is made smaller.
+        pixels: The largest number of pixels of a frame.
     """
 
-    source: str
+    source: str = field(repr=False)
     size: int | None
     fps: float | None = None
     region: Region | None = None
     stall: float = STALL
     longest: int | None = None
+    pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         if not 0 < self.stall <= 3600:
@@ -92,6 +91,22 @@ class CameraView:
     def name(self) -> str:
         """The name of the camera in messages and events; it does not show the password."""
         return live_name(self.source)
+
+
+@dataclass(frozen=True)
+class CameraJob(CameraView):
+    """What the child needs to read a camera.
+
+    Args:
+        url: What FFmpeg opens: a device, an address with its password, or a file; on Linux also the
+            number of a camera.
+        format: The input format of FFmpeg, or `HTTP` or `FILM`.
+        options: Options of FFmpeg for this input.
+    """
+
+    url: str = field(default="", repr=False)
+    format: str = ""
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def is_film(source: str) -> bool:
@@ -122,15 +137,16 @@ def camera_frames(
         InputError: If there is no such kind of camera.
     """
     with CameraProcess(view, keep) as camera:
-        frame: CameraFrame | None = camera.read(OPENING)
-        assert frame is not None
+        frame = camera.read(OPENING)
+        if frame is None:
+            raise _stalled(view, OPENING)
         end = frame.at + seconds
         while frame is not None and frame.at < end:
             yield frame
             left = max(0.0, end - time.monotonic())
-            frame = camera.read_within(min(view.stall, left))
+            frame = camera.read(min(view.stall, left))
             if frame is None and left > view.stall:
-                raise camera.stalled(view.stall)
+                raise _stalled(view, view.stall)
 
 
 def check_filmed(view: CameraView, silent: float, seconds: float) -> None:
@@ -179,7 +195,7 @@ def steady_frames(
         InputError: If there is no such kind of camera.
     """
     stopped = stopped or Event()
-    waits, reason = Backoff(), ""
+    wait, reason = FIRST_WAIT, ""
     began = math.inf
     left = seconds
     while left > 0 and not stopped.is_set():
@@ -189,7 +205,7 @@ def steady_frames(
                 if reason:
                     reason = ""
                     on_back()
-                waits.reset()
+                wait = FIRST_WAIT
                 yield frame
                 if stopped.is_set():
                     break
@@ -201,7 +217,9 @@ def steady_frames(
                 reason = str(error)
                 on_lost(reason)
         left = min(seconds, began + seconds - time.monotonic())
-        stopped.wait(max(0.0, min(waits.next(), left)))
+        # shortened at random: many that lost the same camera do not come back at the same moment
+        stopped.wait(max(0.0, min(wait * random.uniform(0.5, 1.0), left)))
+        wait = min(2 * wait, LONGEST_WAIT)
 
 
 def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
@@ -241,17 +259,13 @@ class CameraProcess:
     """
 
     def __init__(self, view: CameraView, keep: int = 1) -> None:
-        self.name = view.name
-        self._advice = _advice(view.source)
-        self._size = view.size
-        job = _job(view)
+        self.view, self.name = view, view.name
+        url, kind, options = _input(require_extra("av", "video"), view.source)
         self._frames: deque[CameraFrame] = deque(maxlen=keep)
-        self._reason: str | None = None  # why there are no more frames
+        self._reason = ""  # why there are no more frames
         self._ready = Condition()
-        self._child = start_child("primavista.media.camera_child")
-        assert self._child.stdin is not None
-        with contextlib.suppress(OSError), self._child.stdin as pipe:  # it may have ended
-            send_header(pipe, job)
+        self._child = Child("camera_child")
+        self._child.send(CameraJob(**vars(view), url=url, format=kind, options=options))
         self._thread = Thread(target=self._take, name="camera", daemon=True)
         self._thread.start()
 
@@ -259,27 +273,11 @@ class CameraProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._child.kill()
-        self._child.wait()
+        self._child.process.kill()
         self._thread.join()
-        assert self._child.stdout is not None
-        self._child.stdout.close()
+        self._child.close()
 
-    def read(self, seconds: float) -> CameraFrame:
-        """Wait for the next frame.
-
-        Args:
-            seconds: How long to wait.
-
-        Raises:
-            CameraLostError: If the camera ended, or if no frame comes.
-        """
-        frame = self.read_within(seconds)
-        if frame is None:
-            raise self.stalled(seconds)
-        return frame
-
-    def read_within(self, seconds: float) -> CameraFrame | None:
+    def read(self, seconds: float) -> CameraFrame | None:
         """Wait for the next frame; None if none comes.
 
         Args:
@@ -289,77 +287,31 @@ class CameraProcess:
             CameraLostError: If the camera ended.
         """
         with self._ready:
-            self._ready.wait_for(lambda: self._frames or self._reason is not None, seconds)
+            self._ready.wait_for(lambda: self._frames or self._reason, seconds)
             if self._frames:
                 return self._frames.popleft()
-            if self._reason is None:
+            if not self._reason:
                 return None
-        raise CameraLostError(f"{self.name}: {self._reason}. {self._advice}")
-
-    def stalled(self, seconds: float) -> CameraLostError:
-        """Return the error for a camera that gives no frame.
-
-        Args:
-            seconds: For how long it gave none.
-        """
-        return CameraLostError(f"{self.name} gave no frame for {seconds:g} s. {self._advice}")
+        raise CameraLostError(f"{self.name}: {self._reason}. {_advice(self.view.source)}")
 
     def _take(self) -> None:
         """Take frames from the child until there are no more: the body of the thread."""
-        reason = None
-        while reason is None:
-            reason, image = self._next_frame()
-            with self._ready:
-                if image is not None:
-                    self._frames.append(CameraFrame(time.monotonic(), image))
-                self._reason = reason
-                self._ready.notify_all()
-
-    def _next_frame(self) -> tuple[str | None, ImageArray | None]:
-        """Read one answer and check it: what the child decoded may have taken control of it."""
-        pipe = self._child.stdout
-        assert pipe is not None
-        fields = receive_header(pipe)
+        reason = "the stream ended"
         try:
-            header = None if fields is None else CameraHeader(**fields)  # type: ignore[arg-type]
-        except TypeError:
-            header = None
-        if header is None:
-            return STOPPED, None
-        if header.reason:
-            return "".join(c for c in str(header.reason)[:500] if c.isprintable()), None
-        sides = (header.height, header.width)
-        if not _is_possible(sides, self._size):
-            return STOPPED, None
-        count = header.height * header.width * 3
-        data = pipe.read(count)
-        if len(data) < count:
-            return STOPPED, None
-        return None, np.frombuffer(bytearray(data), np.uint8).reshape(*sides, 3)
+            for image in self._child.frames(self._is_possible):
+                with self._ready:
+                    self._frames.append(CameraFrame(time.monotonic(), image))
+                    self._ready.notify_all()
+        except FileError as error:
+            reason = str(error)
+        with self._ready:
+            self._reason = reason
+            self._ready.notify_all()
 
-
-def _is_possible(sides: tuple[int, int], size: int | None) -> bool:
-    """Return True if a frame may have these sides."""
-    if not all(type(side) is int and side > 0 for side in sides):
-        return False
-    return sides[0] * sides[1] <= MAX_PIXELS if size is None else sides == (size, size)
-
-
-def _job(view: CameraView) -> CameraJob:
-    av = require_extra("av", "video")
-    url, kind, options = _input(av, view.source)
-    return CameraJob(
-        url=url,
-        format=kind,
-        options=options,
-        size=view.size,
-        fps=view.fps,
-        region=view.region,
-        longest=view.longest,
-        pixels=MAX_PIXELS,
-        opening=OPENING,
-        stall=view.stall,
-    )
+    def _is_possible(self, width: int, height: int) -> bool:
+        if self.view.size is None:
+            return width * height <= self.view.pixels
+        return width == height == self.view.size
 
 
 def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
@@ -380,6 +332,11 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
     if address.parts.scheme in ("http", "https"):
         return address.url, HTTP, {}
     return address.url, "rtsp", dict(RTSP)
+
+
+def _stalled(view: CameraView, seconds: float) -> CameraLostError:
+    message = f"{view.name} gave no frame for {seconds:g} s. {_advice(view.source)}"
+    return CameraLostError(message)
 
 
 def _advice(source: str) -> str:

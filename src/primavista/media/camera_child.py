@@ -9,111 +9,34 @@ process. This module does not import torch.
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
-
-import numpy as np
-from PIL import Image
 
 from primavista.errors import FileError, require_extra
 from primavista.media.addresses import Address
-from primavista.media.child import limit_memory, open_pipes, receive_header, send_header
+from primavista.media.camera import FILM, HTTP, OPENING, V4L2, CameraJob
+from primavista.media.child import answer_jobs, limit_memory
 from primavista.media.decode import FrameTimer, timed_frames, turned
-from primavista.media.images import ImageArray, Region, centre_square, cut_region
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
+from primavista.media.images import ImageArray, as_frame
 
 MEMORY = 2**30  # bytes that decoding may take
-HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
-FILM = "film"  # in place of one: a video file, played at its own speed, again and again
-V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
 NUMBERS = range(64)  # in the paths of devices that are looked at
 QUERYCAP = 0x80685600  # the request VIDIOC_QUERYCAP of <linux/videodev2.h>
 CAPABILITIES = struct.Struct("=84xII12x")  # struct v4l2_capability: of the camera, of the device
 CAN_CAPTURE, HAS_DEVICE_CAPABILITIES = 0x1, 0x80000000
 
 
-@dataclass(frozen=True)
-class CameraJob:
-    """A camera to read, and what to make of its frames.
-
-    Attributes:
-        url: What FFmpeg opens: a device, an address with its password, or a file; on Linux also the
-            number of a camera.
-        format: The input format of FFmpeg, or `HTTP` or `FILM`.
-        options: Options of FFmpeg for this input.
-        size: The side of the frames to make; None keeps the whole picture.
-        fps: The most frames per second to send; None sends all.
-        region: The part of the picture to look at, in shares of its sides; None for all of it.
-        longest: The longest side of a whole picture to send; None sends it as it is.
-        pixels: The largest number of pixels of a frame.
-        opening: Within how many seconds the stream must open.
-        stall: Within how many seconds the next frame must come.
-    """
-
-    url: str = field(repr=False)
-    format: str
-    options: dict[str, str]
-    size: int | None
-    fps: float | None
-    region: Region | None
-    longest: int | None
-    pixels: int
-    opening: float
-    stall: float
-
-
-@dataclass(frozen=True)
-class CameraHeader:
-    """One frame of a camera, whose bytes follow, or the reason why there are no more.
-
-    Attributes:
-        width: The width of the frame in pixels; 0 if there are no more.
-        height: Its height.
-        reason: Why there are no more.
-    """
-
-    width: int = 0
-    height: int = 0
-    reason: str = ""
-
-
-def main() -> None:
-    """Read the camera of the job on standard input until it ends or nobody reads the frames."""
-    jobs, answers = open_pipes()
-    fields = receive_header(jobs)
-    if fields is None:
-        return
-    job = CameraJob(**fields)  # type: ignore[arg-type]
-    try:
-        for frame in read_camera(job):
-            send_header(answers, CameraHeader(frame.shape[1], frame.shape[0]))
-            answers.write(frame.tobytes())
-            answers.flush()
-    except BrokenPipeError:  # the parent has gone
-        os._exit(0)
-    except FileError as error:
-        reason = str(error)
-    except MemoryError:
-        reason = f"its frames take more than {MEMORY >> 20} MiB to decode"
-    else:
-        reason = "the stream ended"
-    send_header(answers, CameraHeader(reason=reason))
-    answers.flush()
-
-
-def read_camera(job: CameraJob) -> Iterator[ImageArray]:
+def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
     """Read the frames of a camera as they come.
 
     Args:
         job: What to read, and what to make of it.
+        _: The pipe of the jobs; nothing follows this one.
 
     Yields:
         uint8 arrays, size x size x 3, or the whole region.
@@ -130,7 +53,7 @@ def read_camera(job: CameraJob) -> Iterator[ImageArray]:
         with _opened(av, job) as container:
             yield from _frames(av, container, job)
     except (av.FFmpegError, OSError, ValueError) as error:
-        if isinstance(error, BrokenPipeError | FileError):
+        if isinstance(error, FileError):
             raise
         raise FileError(_reason(error, job)) from error
 
@@ -144,7 +67,7 @@ def _opened(av: Any, job: CameraJob) -> Any:
         capture_device(job.url) if job.format == V4L2 else job.url,
         format=job.format,
         options=job.options,
-        timeout=(job.opening, job.stall),
+        timeout=(OPENING, job.stall),
         metadata_errors="replace",
     )
 
@@ -168,7 +91,7 @@ def _frames(av: Any, container: Any, job: CameraJob) -> Iterator[ImageArray]:
             now = time.monotonic()
             begin = now if begin is None else begin
             if due(now - begin) and not frame.is_corrupt:
-                yield _made(turned(frame), job)
+                yield _made(frame, job)
 
 
 def _film(job: CameraJob) -> Iterator[ImageArray]:
@@ -179,7 +102,7 @@ def _film(job: CameraJob) -> Iterator[ImageArray]:
             if isinstance(frame, FileError) or not due(seconds):
                 continue
             time.sleep(max(begin + seconds - time.monotonic(), 0.0))
-            yield _made(turned(frame), job)
+            yield _made(frame, job)
             count += 1
         if not count:
             raise FileError("none of its frames can be decoded")
@@ -200,14 +123,9 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
             time.sleep(0.005)
 
 
-def _made(picture: Image.Image, job: CameraJob) -> ImageArray:
-    if job.region is not None:
-        picture = cut_region(picture, job.region)
-    if job.size is not None:
-        return centre_square(picture, job.size)
-    if job.longest is not None:
-        picture.thumbnail((job.longest, job.longest), Image.Resampling.BILINEAR)
-    return np.asarray(picture)
+def _made(frame: Any, job: CameraJob) -> ImageArray:
+    side = job.size or job.longest
+    return as_frame(turned(frame), side, job.region, whole=job.size is None)
 
 
 def _check_pixels(width: int, height: int, most: int) -> None:
@@ -215,31 +133,11 @@ def _check_pixels(width: int, height: int, most: int) -> None:
         raise FileError(f"its frames of {width} x {height} pixels are over the limit of {most}")
 
 
-class HttpBody(io.RawIOBase):
-    """The body of an answer as PyAV reads it: as many bytes as there are, not as many as asked for.
+def _http_stream(address: Address, job: CameraJob) -> SimpleNamespace:
+    """Ask for an MJPEG stream; certificates are checked, and only HTTP is followed.
 
-    Args:
-        answer: The answer of the server.
+    What is returned reads as many bytes as have come, not as many as PyAV asks for.
     """
-
-    def __init__(self, answer: HTTPResponse) -> None:
-        self.answer = answer
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the bytes that have come, at most `size` and at least one; none at the end.
-
-        Args:
-            size: The most bytes to return.
-        """
-        return self.answer.read1(size)
-
-
-def _http_stream(address: Address, job: CameraJob) -> HttpBody:
-    """Ask for an MJPEG stream; certificates are checked, and only HTTP is followed."""
     import urllib.request  # slow, and only this process needs it
 
     logins = urllib.request.HTTPPasswordMgrWithDefaultRealm()
@@ -266,7 +164,7 @@ def _http_stream(address: Address, job: CameraJob) -> HttpBody:
             f"it answers with {kind!r:.60}, not with MJPEG (multipart/x-mixed-replace): "
             "a single file is downloaded first, and a camera has another address for its stream"
         )
-    return HttpBody(answer)
+    return SimpleNamespace(read=answer.read1)
 
 
 def _reason(error: Exception, job: CameraJob) -> str:
@@ -335,4 +233,4 @@ def _may_capture(path: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    answer_jobs(CameraJob, read_camera)

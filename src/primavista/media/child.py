@@ -3,43 +3,161 @@ them.
 
 Decoders run much code on bytes that may be hostile. A child has neither the model nor the
 connections of clients, and its memory is limited. Messages go through its standard input and
-output: a header in JSON, then bytes. Nothing here imports torch.
+output. A job is a header in JSON, then the bytes of its input, if it has any. The answer is a
+header and the bytes of each frame, one after the other, and a header without a frame at the end.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
-from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from primavista.errors import FileError
+from primavista.media.images import ImageArray, TooLargeError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAX_HEADER = 65536  # bytes
+MAX_REASON = 500  # characters of what a child says
 _LENGTH = struct.Struct("!I")
 
 
-def start_child(module: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a module of this package as a child process with pipes to and from it."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+@dataclass(frozen=True)
+class FrameHeader:
+    """One frame, whose bytes follow, or the end of the answer.
+
+    Attributes:
+        width: The width of the frame in pixels; 0 at the end.
+        height: Its height.
+        reason: Why there are no more frames; empty if all of them came.
+        too_large: True if the input exceeds a limit, False if it is damaged.
+    """
+
+    width: int = 0
+    height: int = 0
+    reason: str = ""
+    too_large: bool = False
 
 
-def open_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return the pipes of a child, from and to its parent, to which nothing else may write."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the child
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a decoder prints must not get between the answers
-    return sys.stdin.buffer, answers
+class StoppedError(FileError):
+    """Raised if a child ended in the middle of its answer, or answered nonsense."""
+
+    def __init__(self) -> None:
+        super().__init__("it made the decoder stop")
+
+
+class Child:
+    """A module of this package in a process of its own, which makes frames.
+
+    Args:
+        module: The name of the module, which calls `answer_jobs`.
+        arguments: Those of its command line. Other users of the machine can see them.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"primavista.media.{module}", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def send(self, job: DataclassInstance, file: BinaryIO | None = None) -> None:
+        """Send a job. If the child has ended, `frames` says so.
+
+        Args:
+            job: The job.
+            file: The bytes that follow it, from the present position.
+        """
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            _send_header(self.process.stdin, job)
+            if file is not None:
+                shutil.copyfileobj(file, self.process.stdin)
+            self.process.stdin.flush()
+
+    def frames(
+        self, is_possible: Callable[[int, int], bool], most: float = math.inf
+    ) -> Iterator[ImageArray]:
+        """Receive the frames of a job as they come, and check them.
+
+        What the child decodes may have taken it over, so nothing that it says is trusted.
+
+        Args:
+            is_possible: Whether a frame may have this width and height.
+            most: The largest number of frames.
+
+        Yields:
+            uint8, H x W x 3.
+
+        Raises:
+            TooLargeError: If the input exceeds a limit.
+            FileError: If it cannot be decoded, with the reason that the child gives.
+            StoppedError: If the child ends, or if its answer is not possible.
+        """
+        pipe = self.process.stdout
+        assert pipe is not None
+        count = 0
+        while (header := _frame_header(pipe)).width:
+            count += 1
+            width, height = header.width, header.height
+            possible = count <= most and min(width, height) > 0 and is_possible(width, height)
+            data = pipe.read(height * width * 3) if possible else b""
+            if not possible or len(data) < height * width * 3:
+                raise StoppedError
+            yield np.frombuffer(bytearray(data), np.uint8).reshape(height, width, 3)
+        if header.reason:
+            reason = "".join(c for c in header.reason[:MAX_REASON] if c.isprintable())
+            raise TooLargeError(reason) if header.too_large else FileError(reason)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def answer_jobs(job_type: Callable[..., Any], make: Callable[..., Iterable[ImageArray]]) -> None:
+    """Answer the jobs on standard input until it ends: the whole life of a child.
+
+    Args:
+        job_type: The dataclass of a job.
+        make: Called with a job and the pipe with the bytes that follow it; makes the frames.
+    """
+    jobs, answers = _open_pipes()
+    while (fields := _receive_header(jobs)) is not None:
+        end = FrameHeader()
+        try:
+            for frame in make(job_type(**fields), jobs):
+                _send_header(answers, FrameHeader(frame.shape[1], frame.shape[0]))
+                answers.write(frame.tobytes())
+                answers.flush()
+        except BrokenPipeError:  # the parent has gone
+            os._exit(0)
+        except FileError as error:
+            end = FrameHeader(reason=str(error), too_large=isinstance(error, TooLargeError))
+        except MemoryError:
+            reason = "it takes more memory to decode than is allowed: make it smaller"
+            end = FrameHeader(reason=reason, too_large=True)
+        _send_header(answers, end)
+        answers.flush()
 
 
 def limit_memory(most: int) -> None:
@@ -66,13 +184,20 @@ def limit_processor_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
 
-def send_header(pipe: IO[bytes], header: DataclassInstance) -> None:
-    """Write a dataclass to a pipe; the bytes that belong to it are written by the caller."""
+def _open_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Return the pipes of a child, from and to its parent, to which nothing else may write."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the child
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a decoder prints must not get between the answers
+    return sys.stdin.buffer, answers
+
+
+def _send_header(pipe: IO[bytes], header: DataclassInstance) -> None:
     data = json.dumps(asdict(header)).encode()
     pipe.write(_LENGTH.pack(len(data)) + data)
 
 
-def receive_header(pipe: IO[bytes]) -> dict[str, object] | None:
+def _receive_header(pipe: IO[bytes]) -> dict[str, Any] | None:
     """Read a header from a pipe; None if the pipe has ended or what comes is not a header."""
     prefix = pipe.read(_LENGTH.size)
     if len(prefix) < _LENGTH.size:
@@ -85,3 +210,13 @@ def receive_header(pipe: IO[bytes]) -> dict[str, object] | None:
     except ValueError:
         return None
     return fields if isinstance(fields, dict) else None
+
+
+def _frame_header(pipe: IO[bytes]) -> FrameHeader:
+    try:
+        header = FrameHeader(**(_receive_header(pipe) or {"no header": ""}))
+    except TypeError as error:
+        raise StoppedError from error
+    if [type(value) for value in astuple(header)] != [int, int, str, bool]:
+        raise StoppedError
+    return header

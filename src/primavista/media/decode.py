@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from PIL import Image
 
 from primavista.errors import FileError, require_extra
@@ -18,10 +17,9 @@ from primavista.media.images import (
     SKIP,
     ImageArray,
     Region,
-    centre_square,
+    as_frame,
     check_file,
     check_pixels,
-    cut_region,
 )
 
 # Of FFmpeg: no playlists, which could name other files.
@@ -186,10 +184,7 @@ def upright(frame: Any, size: int | None, region: Region | None = None) -> Image
     Returns:
         uint8, size x size x 3; H x W x 3 if it is whole.
     """
-    picture = turned(frame)
-    if region is not None:
-        picture = cut_region(picture, region)
-    return np.array(picture) if size is None else centre_square(picture, size)
+    return as_frame(turned(frame), size, region, whole=size is None)
 
 
 def turned(frame: Any) -> Image.Image:

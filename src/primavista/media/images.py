@@ -112,11 +112,7 @@ def decode_image(
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
                 upright = _loaded_upright(picture, file, name, max_pixels or MAX_PIXELS)
-                if region is not None:
-                    upright = cut_region(upright, region)
-                if whole:
-                    return fit_within(upright, size or max(upright.size))
-                return centre_square(upright, size or min(upright.size))
+                return as_frame(upright, size, region, whole=whole)
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
@@ -146,6 +142,28 @@ def _loaded_upright(
             f"{name} was cut off: its data end before its last row. Restore it, or {SKIP}"
         )
     return loaded
+
+
+def as_frame(
+    picture: Image.Image, size: int | None, region: Region | None = None, *, whole: bool = False
+) -> ImageArray:
+    """Convert an upright picture to a frame.
+
+    Args:
+        picture: The picture.
+        size: The side of the centre square, or the longest side of a whole picture; by default the
+            picture is not resized.
+        region: The part of the picture to look at; None for all of it.
+        whole: Whether to return the whole picture, not its centre square.
+
+    Returns:
+        uint8, H x W x 3.
+    """
+    if region is not None:
+        picture = cut_region(picture, region)
+    if whole:
+        return fit_within(picture, size or max(picture.size))
+    return centre_square(picture, size or min(picture.size))
 
 
 def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
