@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from primavista import InputError, Learner
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.operations import submit_lesson
 
 SHOWN = [("mug", 1), ("kettle", 2), ("mug", 3), ("cup", 4)]
 
@@ -137,7 +136,7 @@ def test_a_lesson_begun_before_another_model_was_loaded_cannot_be_removed(client
     begun = buffered(service.learner, "mug", 1)
     loaded = Learner("dslda", weights="random", width=0.0625, size=32, device="cpu", seed=1)
     assert client.post("/api/model/file", files={"file": loaded.to_bytes()}).status_code == 200
-    submit_lesson(service, begun, "mug").ended.result(30)
+    service.teach(begun, "mug").ended.result(30)
     assert service.learner.counts == {"mug": 7}
     assert listed(client) == []
     kettle = teach(client, "kettle", 2)

@@ -15,7 +15,6 @@ from primavista import FileError, InputError, Learner
 from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, ServiceLimits
-from primavista.serve.operations import wait_for_job
 from primavista.serve.server import open_for_teaching, serve
 
 
@@ -124,12 +123,12 @@ def test_a_client_that_goes_away_while_it_waits_cancels_nothing(running):
     waiting = lesson(running, "mug")
 
     async def go_away() -> None:
-        waiter = asyncio.create_task(wait_for_job(waiting, 30))
+        waiter = asyncio.create_task(waiting.wait(30))
         await asyncio.sleep(0.05)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        assert not await wait_for_job(waiting, 0.01)
+        assert not await waiting.wait(0.01)
 
     asyncio.run(go_away())
     gate.open()

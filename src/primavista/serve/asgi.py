@@ -92,7 +92,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     _add_page(app)
     _add_monitoring(app, service)
-    return AccessControl(app, host, token, service.limits, service.uploads, service.metrics)
+    return AccessControl(app, host, token, service)
 
 
 def _add_page(app: FastAPI) -> None:

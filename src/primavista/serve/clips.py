@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from primavista.learner.coach import NOTHING
-from primavista.learner.lesson import LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Thumbnail, correlation, fuse
 from primavista.media.images import ImageArray
@@ -188,13 +187,6 @@ class StreamClips:
     def drop(self, clip: StreamClip) -> None:
         """Forget a clip that is kept."""
         self._service.recalled.give_back(self._clips.pop(clip.id).bytes)
-
-    def lesson(self, clip: StreamClip) -> LessonBuffer:
-        """Return the frames of a clip as a lesson."""
-        lesson = self._service.learner.open_lesson()
-        for frame in clip.frames:
-            lesson.add(frame)
-        return lesson
 
     def close(self) -> None:
         """Forget everything, because the client has gone."""

@@ -7,19 +7,19 @@ names a file on this machine, and nothing of it is written to a file.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from io import BytesIO
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from fastapi import UploadFile
 
 from primavista.errors import FileError
 from primavista.media.decoder import shared_decoder
 from primavista.media.decoder_child import DecodeJob
 from primavista.media.images import ImageArray, TooLargeError
-from primavista.serve.limits import RefusedError, ServiceLimits
+from primavista.serve.limits import RefusedError, ServiceLimits, refused_as
 
 
 async def decode_frame(
-    data: bytes | BinaryIO,
+    file: BinaryIO,
     size: int,
     limits: ServiceLimits,
     name: str = "the frame",
@@ -28,7 +28,7 @@ async def decode_frame(
     """Decode one image: its centre square, resized, or all of it.
 
     Args:
-        data: The encoded image.
+        file: The encoded image.
         size: The side of the result in pixels; the longest side, at most, if it is whole.
         limits: The limits on bytes, pixels, time and memory.
         name: The name of the image in messages.
@@ -40,27 +40,14 @@ async def decode_frame(
     Raises:
         RefusedError: If the image is too large (413) or cannot be decoded (422).
     """
-    file = BytesIO(data) if isinstance(data, bytes) else data
     length = _length(file)
     if length > limits.frame_bytes:
         limit = limits.frame_bytes
         reason = f"{name} has {length} bytes, and the limit is {limit}: make it smaller"
         raise RefusedError(413, reason)
-    job = DecodeJob(
-        kind="picture",
-        name=name,
-        length=length,
-        size=size,
-        pixels=limits.frame_pixels,
-        frames=1,
-        seconds=limits.frame_seconds,
-        memory=limits.decoder_bytes,
-        whole=whole,
-    )
+    seconds, fields = limits.frame_seconds, {"name": name, "size": size, "whole": whole}
     try:
-        frames = await shared_decoder().run(job, file)
-    except TooLargeError as error:
-        raise RefusedError(413, str(error)) from error
+        frames = await _decode(file, limits, kind="picture", frames=1, seconds=seconds, **fields)
     except FileError as error:
         reason = f"{name} is not an image that can be decoded: send JPEG, PNG, WebP or BMP"
         raise RefusedError(422, reason) from error
@@ -68,7 +55,7 @@ async def decode_frame(
 
 
 async def decode_frames(
-    files: Sequence[BinaryIO], size: int, limits: ServiceLimits, whole: bool = False
+    files: list[UploadFile], size: int, limits: ServiceLimits, whole: bool = False
 ) -> list[ImageArray]:
     """Decode several images; if one of them is refused, all are.
 
@@ -96,11 +83,11 @@ async def decode_frames(
         if time.monotonic() > end:
             reason = f"the frames take more than {limits.wait_seconds:g} seconds to decode"
             raise RefusedError(413, f"{reason}: send fewer or smaller ones")
-        images.append(await decode_frame(file, size, limits, f"frame {number}", whole))
+        images.append(await decode_frame(file.file, size, limits, f"frame {number}", whole))
     return images
 
 
-async def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list[ImageArray]:
+async def decode_video(file: UploadFile, size: int, limits: ServiceLimits) -> list[ImageArray]:
     """Decode a video, evenly thinned to the allowed number of frames.
 
     Args:
@@ -114,22 +101,22 @@ async def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list
     Raises:
         RefusedError: If the video is too large or too long (413) or cannot be decoded (422).
     """
-    job = DecodeJob(
-        kind="video",
-        name="the video",
-        length=_length(file),
-        size=size,
-        pixels=limits.frame_pixels,
-        frames=limits.lesson_frames,
-        seconds=limits.wait_seconds,
-        memory=limits.decoder_bytes,
-    )
+    frames, seconds = limits.lesson_frames, limits.wait_seconds
+    fields = {"name": "the video", "size": size}
+    with refused_as(422, FileError):
+        return await _decode(
+            file.file, limits, kind="video", frames=frames, seconds=seconds, **fields
+        )
+
+
+async def _decode(file: BinaryIO, limits: ServiceLimits, **fields: Any) -> list[ImageArray]:
+    """Run a `DecodeJob` with these fields; what is too large for it is refused with 413."""
+    pixels, memory = limits.frame_pixels, limits.decoder_bytes
+    job = DecodeJob(length=_length(file), pixels=pixels, memory=memory, **fields)
     try:
         return await shared_decoder().run(job, file)
     except TooLargeError as error:
         raise RefusedError(413, str(error)) from error
-    except FileError as error:
-        raise RefusedError(422, str(error)) from error
 
 
 def _length(file: BinaryIO) -> int:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
 
 from primavista.learner.coach import NOTHING
-from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.media.images import ImageArray, centre_square
@@ -24,12 +23,9 @@ from primavista.serve.operations import (
     BOXED_SIDES,
     WHOLE_SIDES,
     Service,
-    cancel_job,
     cut_squares,
     find_objects,
     refusals,
-    submit_lesson,
-    wait_for_job,
 )
 from primavista.serve.schemas import (
     CameraStatus,
@@ -101,10 +97,7 @@ async def teach(
     `wait`, the answer is 200 if it is done by then, and 409 with the reason if it failed.
     """
     name = check_label(label, service.learner.labels)
-    if box:
-        images = await _boxed(service, frames, box)
-    else:
-        images = await _decode(service, frames, video)
+    images = await _decode(service, frames, video, box)
     return await _learn(service, images, name, response, wait=wait, again=again)
 
 
@@ -117,7 +110,7 @@ async def progress(service: Service, id: JobId, wait: WaitQuery = 0) -> JobStatu
     """
     job = service.job(id)
     if wait:
-        await wait_for_job(job, wait)
+        await job.wait(wait)
     return JobStatus.of(job)
 
 
@@ -129,7 +122,7 @@ async def cancel(service: Service, id: JobId) -> JobStatus:
     last one of those. The answer is the status, which is "failed".
     """
     job = service.job(id)
-    if not await cancel_job(service, job):
+    if not await service.end(job):
         raise RefusedError(409, "it is too late to cancel this: undo takes back the last change")
     return JobStatus.of(job)
 
@@ -148,16 +141,14 @@ async def predict(
     comes from. A video has one answer for all its frames, evenly thinned to the largest number of
     frames of a lesson.
     """
-    size = service.learner.size
     if (frame is None) == (video is None):
         reason = "send either a frame or a video, as a form (multipart/form-data)"
         raise RefusedError(422, f"{reason}: curl -F frame=@FILE")
     if frame is not None:
-        image = await decode_frame(frame.file, size, service.limits)
+        image = await decode_frame(frame.file, service.learner.size, service.limits)
         return await _recognise(service, image)
-    assert video is not None
     snapshot = service.snapshot
-    images = await decode_video(video.file, size, service.limits)
+    images = await _decode(service, [], video)
     predictions = await _predictions(service, snapshot, images)
     return Recognised.of(fuse(predictions, snapshot.learner.threshold), snapshot.version)
 
@@ -171,8 +162,7 @@ async def predict_batch(service: Service, frames: FrameFiles) -> RecognisedFrame
     if not frames:
         raise RefusedError(422, "there are no frames: send at least one, curl -F frames=@FILE")
     snapshot = service.snapshot
-    files = [frame.file for frame in frames]
-    images = await decode_frames(files, snapshot.learner.size, service.limits)
+    images = await decode_frames(frames, snapshot.learner.size, service.limits)
     predictions = await _predictions(service, snapshot, images)
     answers = [Recognised.of(prediction, snapshot.version) for prediction in predictions]
     return RecognisedFrames(frames=answers, version=snapshot.version)
@@ -302,13 +292,10 @@ async def _learn(
     again: bool,
 ) -> JobStatus:
     """Submit a lesson, wait for it if the client asks for that, and return its status."""
-    lesson = service.learner.open_lesson()
-    for image in images:
-        lesson.add(image)
-    job = submit_lesson(service, lesson, label, again)
-    if wait and await wait_for_job(job, wait):
-        if job.state == "failed":
-            raise RefusedError(409, job.error or "it failed; nothing was changed")
+    job = service.teach(service.lesson_of(images), label, again)
+    if wait and await job.wait(wait):
+        if job.error is not None:
+            raise RefusedError(409, job.error)
         response.status_code = 200
     return JobStatus.of(job)
 
@@ -326,12 +313,8 @@ async def _predictions(
     found: list[Prediction] = []
     for start in range(0, len(images), CHUNK):
         chunk = images[start : start + CHUNK]
-        found += await service.in_thread(_predict_all, snapshot.learner, chunk)
+        found += await service.in_thread(snapshot.learner.predict, chunk)
     return found
-
-
-def _predict_all(learner: Learner, images: list[ImageArray]) -> list[Prediction]:
-    return learner.predict(images)
 
 
 def _outcome(prediction: Prediction, expected: str) -> str:
@@ -341,26 +324,18 @@ def _outcome(prediction: Prediction, expected: str) -> str:
     return prediction.recognised_object or "unknown"
 
 
-async def _boxed(service: LearnerService, frames: list[UploadFile], box: str) -> list[ImageArray]:
-    """Decode frames whole, and cut the squares around a box out of them."""
-    if not frames:
-        raise RefusedError(422, "a box is for frames: send frames, not a video")
-    side = BOXED_SIDES * service.learner.size
-    files = [frame.file for frame in frames]
-    wholes = await decode_frames(files, side, service.limits, whole=True)
-    return await cut_squares(service, wholes, box)
-
-
 async def _decode(
-    service: LearnerService,
-    frames: list[UploadFile],
-    video: UploadFile | None,
+    service: LearnerService, frames: list[UploadFile], video: UploadFile | None, box: str = ""
 ) -> list[ImageArray]:
-    """Decode the frames or the video of a request, whichever was sent."""
-    size = service.learner.size
+    """Decode the frames or the video of a request; of frames with a box, the squares around it."""
+    size, limits = service.learner.size, service.limits
+    if box and not frames:
+        raise RefusedError(422, "a box is for frames: send frames, not a video")
     if bool(frames) == (video is not None):
         raise RefusedError(422, "send either frames or a video")
     if video is not None:
-        return await decode_video(video.file, size, service.limits)
-    files = [frame.file for frame in frames]
-    return await decode_frames(files, size, service.limits)
+        return await decode_video(video, size, limits)
+    if not box:
+        return await decode_frames(frames, size, limits)
+    wholes = await decode_frames(frames, BOXED_SIDES * size, limits, whole=True)
+    return await cut_squares(service, wholes, box)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -33,15 +34,14 @@ class ChangeJob:
 
     Attributes:
         kind: lesson, remove, rename, forget, threshold, undo or load.
-        work: The function that changes a copy of the learner; a learner that it returns takes the
-            place of that copy.
+        work: The function that changes a copy of the learner, until the job has ended; a learner
+            that it returns takes the place of that copy.
         label: The object that it is about, if there is one.
         lesson: The frames of a lesson, until it has ended.
         change: The renaming or forgetting, for the journal.
         removes: The id of the lesson that is removed.
         frames: The number of frames of the lesson.
         id: A random name by which clients ask for the status.
-        state: The state of the job.
         progress: The fraction that is done, or None if it cannot be told.
         error: The reason of a failure.
         seconds: The time from the start of the work to its end.
@@ -50,18 +50,17 @@ class ChangeJob:
         already_taught: True if the lesson was taught before and therefore left out.
         is_cancelled: True if the job must not have an effect any more.
         is_final: True if it is too late to cancel the job: it is being saved.
-        ended: A future that is resolved when the job has ended.
+        ended: A future that runs while the job does, and is resolved when the job has ended.
     """
 
     kind: JobKind
-    work: Work
+    work: Work | None
     label: str | None = None
     lesson: LessonBuffer | None = None
     change: JournalEntry | None = None
     removes: str | None = None
     frames: int = field(init=False)
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    state: JobState = "queued"
     progress: float | None = None
     error: str | None = None
     seconds: float | None = None
@@ -81,17 +80,20 @@ class ChangeJob:
             raise JobCancelledError(CANCELLED)
         self.progress = min(max(fraction, self.progress or 0.0), 1.0)
 
-    def close(self) -> None:
-        """Set the final state, which is a failure if it was cancelled, and let go of the frames."""
-        if self.is_cancelled:
-            self.error = CANCELLED
-        self.state = "done" if self.error is None else "failed"
-        self.work = _no_work
-        self.lesson = None
+    @property
+    def state(self) -> JobState:
+        """The state of the job."""
+        if self.ended.done():
+            return "done" if self.error is None else "failed"
+        return "running" if self.ended.running() else "queued"
 
+    async def wait(self, seconds: float) -> bool:
+        """Wait for some seconds; return True if the job has ended.
 
-def _no_work(learner: Learner, report_progress: ReportProgress) -> Learner | None:
-    return None
+        `asyncio.wait` does not cancel what it waits for: if the client goes away, the job goes on.
+        """
+        done, _ = await asyncio.wait([asyncio.wrap_future(self.ended)], timeout=seconds)
+        return bool(done)
 
 
 class LessonProgress:

@@ -13,19 +13,18 @@ import math
 import os
 import queue
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.media.images import ImageArray
 from primavista.serve.jobs import (
@@ -37,7 +36,7 @@ from primavista.serve.jobs import (
     ReportProgress,
 )
 from primavista.serve.journal import Journal, JournalEntry
-from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
+from primavista.serve.limits import Budget, RefusedError, ServiceLimits
 from primavista.serve.metrics import ServiceMetrics
 from primavista.serve.service_camera import ServiceCamera
 
@@ -74,13 +73,8 @@ class Snapshot:
 
 # the prediction, and the version of the snapshot that it comes from
 Answer: TypeAlias = tuple[Prediction, int]
-
-
-class _Request(NamedTuple):
-    """One frame that waits to be recognised, and the future for its answer."""
-
-    image: ImageArray
-    answer: Future[Answer]
+# a frame that waits to be recognised, and the future for its answer
+Request: TypeAlias = tuple[ImageArray, Future[Answer]]
 
 
 class LearnerService:
@@ -100,18 +94,18 @@ class LearnerService:
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
         self.limits = limits or ServiceLimits()
-        self.uploads = ByteBudget(self.limits.upload_bytes, "all uploads in progress")
-        self.recalled = ByteBudget(
-            self.limits.recall_bytes, "the remembered frames and the clips of all streams"
-        )
+        at_most = "have at most {limit} bytes together"
+        recalled = "the remembered frames and the clips of all streams"
+        self.uploads = Budget(self.limits.upload_bytes, f"all uploads in progress {at_most}")
+        self.recalled = Budget(self.limits.recall_bytes, f"{recalled} {at_most}")
         self.metrics = ServiceMetrics()
         self.lesson_progress = LessonProgress()
         self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
-        self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
+        self._jobs: dict[str, ChangeJob] = {}  # the oldest first
         self._lock = Lock()
         self._pending: queue.Queue[ChangeJob | None] = queue.Queue()
-        self._requests: queue.Queue[_Request | None] = queue.Queue()
+        self._requests: queue.Queue[Request | None] = queue.Queue()
         self._writer = self._new_writer()
         self._reader = Thread(target=self._answer_requests, name="reader", daemon=True)
         self._threads = ThreadPoolExecutor(THREADS, "lesson")
@@ -138,7 +132,7 @@ class LearnerService:
     def queued(self) -> int:
         """The number of lessons and changes that wait in the queue or are running now."""
         with self._lock:
-            return sum(job.state in ("queued", "running") for job in self._jobs.values())
+            return sum(not job.ended.done() for job in self._jobs.values())
 
     def start(self) -> None:
         """Start both threads, after a trial lesson that warms up what the first lesson needs.
@@ -161,9 +155,10 @@ class LearnerService:
         self._pending.put(None)
         self._requests.put(None)
         _join(self._writer, self.limits.stop_seconds)
-        if self._writer.is_alive():
-            self._cancel_running()
-            _join(self._writer, self.limits.cancel_seconds)
+        for job in list(self._jobs.values()):
+            if job.state == "running" and self.cancel(job):
+                log.warning("a %s was cancelled, because it would have taken long", job.kind)
+        _join(self._writer, self.limits.cancel_seconds)
         _join(self._reader, self.limits.cancel_seconds)
         self._threads.shutdown(cancel_futures=True)
 
@@ -174,14 +169,6 @@ class LearnerService:
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
-
-    def _cancel_running(self) -> None:
-        with self._lock:
-            running = [job for job in self._jobs.values() if job.state == "running"]
-        for job in running:
-            if self.cancel(job):
-                what = job.kind if job.label is None else f"{job.kind} of {job.label!r}"
-                log.warning("a %s was cancelled, because it would have taken long", what)
 
     def submit(self, job: ChangeJob) -> ChangeJob:
         """Append a lesson or a change to the queue.
@@ -204,18 +191,52 @@ class LearnerService:
         self._pending.put(job)
         return job
 
-    def remove(self, id: str) -> ChangeJob:
-        """Take one of the last lessons out, as if it had never been taught.
+    def lesson_of(self, frames: Iterable[ImageArray]) -> LessonBuffer:
+        """Return a lesson of frames at model size."""
+        lesson = self.learner.open_lesson()
+        for frame in frames:
+            lesson.add(frame)
+        return lesson
 
-        The learner before the last lessons learns the others again, from their features. The job
-        fails if the lesson is not in the journal of the snapshot.
+    def teach(self, lesson: LessonBuffer, label: str, again: bool = False) -> ChangeJob:
+        """Queue a lesson whose frames are complete.
+
+        Args:
+            lesson: The frames of the lesson.
+            label: The name of the object that they show.
+            again: Learn the lesson even if the same one was taught before.
+
+        Returns:
+            The job; its `already_taught` is True in the end if the lesson was left out.
+
+        Raises:
+            RefusedError: If there are no frames (422) or the queue is full (429).
         """
+        if not len(lesson):
+            raise RefusedError(422, "there are no frames: send at least one")
 
-        def replay(learner: Learner, report_progress: ReportProgress) -> Learner:
-            journal = self._snapshot.journal.without(id)
-            return journal.replayed(learner.threshold, report_progress)
+        def learn(learner: Learner, report_progress: ReportProgress) -> None:
+            refuse = () if again else learner.lessons
+            progress = self.lesson_progress.of_frames(report_progress)
+            learner.learn(lesson, label, refuse=refuse, progress=progress)
 
-        return self.submit(ChangeJob("remove", replay, removes=id))
+        return self.submit(ChangeJob("lesson", learn, label, lesson))
+
+    async def change(self, job: ChangeJob) -> None:
+        """Submit a small change and wait until it is done; the lessons before it come first.
+
+        Raises:
+            RefusedError: If the change failed (409), or if it takes too long or too many jobs wait
+                (429).
+        """
+        if not await self.submit(job).wait(self.limits.wait_seconds):
+            raise RefusedError(
+                429,
+                "the lessons before this change take long; it will be made after them: "
+                "GET /api/model shows when",
+            )
+        if job.error is not None:
+            raise RefusedError(409, job.error)
 
     def _check_given_up(self, kind: JobKind) -> None:
         self._given_up = [thread for thread in self._given_up if thread.is_alive()]
@@ -239,7 +260,25 @@ class LearnerService:
                 self._close(job)
         return True
 
-    def give_up(self, job: ChangeJob) -> None:
+    async def end(self, job: ChangeJob) -> bool:
+        """Cancel a job and wait until it has ended; one that does not end is given up.
+
+        Returns:
+            False if it is too late: the job has ended, or it is being saved.
+
+        Raises:
+            RefusedError: If the job does not end, and too many others were given up (429).
+        """
+        if not self.cancel(job):
+            return False
+        if not await job.wait(self.limits.cancel_seconds):
+            self._give_up(job)
+        if not job.ended.done():
+            reason = "this model computes without an end: nothing of the lesson will be kept"
+            raise RefusedError(429, f"{reason}, but the next one has to wait; restart the service")
+        return True
+
+    def _give_up(self, job: ChangeJob) -> None:
         """Go on without a cancelled job that does not end: a new thread takes over the queue.
 
         Nothing of the job will be kept, even if its computation ends some day. Nothing happens if
@@ -283,7 +322,7 @@ class LearnerService:
             self.metrics.count("refused")
             raise RefusedError(429, "too many frames wait to be recognised: send fewer per second")
         answer: Future[Answer] = Future()
-        self._requests.put(_Request(image, answer))
+        self._requests.put((image, answer))
         return answer
 
     def _drop_old_jobs(self) -> None:
@@ -301,7 +340,7 @@ class LearnerService:
             with self._lock:
                 if job.ended.done():  # it was cancelled while it waited
                     continue
-                job.state = "running"
+                job.ended.set_running_or_notify_cancel()
             began = time.monotonic()
             self._run_job(job)
             with self._lock:
@@ -314,9 +353,12 @@ class LearnerService:
 
     def _close(self, job: ChangeJob) -> None:
         """End a job, with the lock held, and count it before anybody hears of it."""
-        job.close()
-        self.metrics.count_job(job.kind, "already_taught" if job.already_taught else job.state)
-        if job.kind == "lesson" and job.state == "done" and not job.already_taught:
+        if job.is_cancelled:
+            job.error = CANCELLED
+        job.work = job.lesson = None  # the frames are in both
+        outcome = "done" if job.error is None else "failed"
+        self.metrics.count_job(job.kind, "already_taught" if job.already_taught else outcome)
+        if job.kind == "lesson" and outcome == "done" and not job.already_taught:
             self.metrics.time("lesson_seconds", job.seconds or 0.0)
             self.metrics.count("frames_learned", job.frames)
         job.ended.set_result(None)
@@ -345,6 +387,7 @@ class LearnerService:
         before = self._snapshot
         draft = before.learner.copy()
         began = time.monotonic()
+        assert job.work is not None
         draft = job.work(draft, job.report_progress) or draft
         # A strategy solves its head at the first prediction: no client should wait for that.
         _check_finite(draft.predict(list(_blank_frames(draft))))
@@ -403,31 +446,30 @@ class LearnerService:
 
     def _answer_requests(self) -> None:
         """Recognise waiting frames, several per pass: the body of the reader thread."""
-        stopping = False
-        while not stopping:
-            requests = [self._requests.get()]
-            with contextlib.suppress(queue.Empty):
-                while requests[-1] is not None and len(requests) < MAX_FRAMES_PER_PASS:
-                    requests.append(self._requests.get_nowait())
-            stopping = requests[-1] is None
-            frames = [one for one in requests if one is not None]
-            wanted = [one for one in frames if one.answer.set_running_or_notify_cancel()]
+        while (request := self._requests.get()) is not None:
+            requests = [request]
+            while len(requests) < MAX_FRAMES_PER_PASS and not self._requests.empty():
+                if (following := self._requests.get()) is None:
+                    self._requests.put(None)
+                    break
+                requests.append(following)
+            wanted = [one for one in requests if one[1].set_running_or_notify_cancel()]
             if wanted:
                 self._answer(wanted)
 
-    def _answer(self, requests: list[_Request]) -> None:
+    def _answer(self, requests: list[Request]) -> None:
         snapshot = self._snapshot
         began = time.monotonic()
         try:
-            predictions = snapshot.learner.predict([request.image for request in requests])
+            predictions = snapshot.learner.predict([image for image, _ in requests])
         except Exception as error:
-            for request in requests:
-                request.answer.set_exception(error)
+            for _, answer in requests:
+                answer.set_exception(error)
             return
         self.metrics.time("predict_seconds", time.monotonic() - began)
         self.metrics.count("frames_recognised", len(requests))
-        for request, prediction in zip(requests, predictions, strict=True):
-            request.answer.set_result((prediction, snapshot.version))
+        for (_, answer), prediction in zip(requests, predictions, strict=True):
+            answer.set_result((prediction, snapshot.version))
 
 
 def check_rehearsal_free(learner: Learner) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from primavista.errors import InputError, PrimavistaError
@@ -114,6 +115,15 @@ class RefusedError(PrimavistaError):
         self.reason = reason
 
 
+@contextmanager
+def refused_as(status: int, kind: type[PrimavistaError] = InputError) -> Iterator[None]:
+    """Turn an error of this kind in the block into a `RefusedError` of this status."""
+    try:
+        yield
+    except kind as error:
+        raise RefusedError(status, str(error)) from error
+
+
 def check_label(text: object, taught: Collection[str] = ()) -> str:
     """Return a label in the form in which it is stored.
 
@@ -169,66 +179,53 @@ class RateLimiter:
         return max(0.0, -self.tokens / self.limit)
 
 
-class ConcurrencyLimit:
-    """A semaphore that refuses instead of waiting; a context manager for use on the event loop.
+class Budget:
+    """Places or bytes that several holders share; it refuses instead of waiting.
+
+    It is used on the event loop only.
 
     Args:
-        limit: The largest number of holders at the same time.
-        reason: The message to a client if there are too many; the limit is added to it.
+        limit: The number that may be taken at the same time.
+        reason: The message to a client if there are too few left; "{limit}" stands for the limit.
     """
 
     def __init__(self, limit: int, reason: str) -> None:
         self.limit = limit
         self.reason = reason
-        self.held = 0
-
-    def __enter__(self) -> ConcurrencyLimit:
-        if self.held >= self.limit:
-            reason = f"{self.reason} (the limit is {self.limit}): try again in a moment"
-            raise RefusedError(429, reason)
-        self.held += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.held -= 1
-
-
-class ByteBudget:
-    """A number of bytes that several holders share; it refuses instead of waiting.
-
-    Args:
-        limit: The number of bytes that may be taken at the same time.
-        holders: The plural name of the holders, for messages: "all uploads in progress".
-    """
-
-    def __init__(self, limit: int, holders: str) -> None:
-        self.limit = limit
-        self.holders = holders
         self.taken = 0
 
     @property
     def left(self) -> int:
-        """The number of bytes that may still be taken."""
+        """The number that may still be taken."""
         return self.limit - self.taken
 
-    def take(self, size: int) -> None:
-        """Take bytes from the budget.
+    def take(self, count: int = 1) -> None:
+        """Take some from the budget.
 
         Args:
-            size: The number of bytes.
+            count: How many.
 
         Raises:
             RefusedError: If that is more than is left (429); nothing is taken then.
         """
-        if self.taken + size > self.limit:
-            reason = f"{self.holders} have at most {self.limit} bytes together"
+        if count > self.left:
+            reason = self.reason.format(limit=self.limit)
             raise RefusedError(429, f"{reason}: try again in a moment")
-        self.taken += size
+        self.taken += count
 
-    def give_back(self, size: int) -> None:
-        """Return bytes to the budget when they are no longer held.
+    def give_back(self, count: int = 1) -> None:
+        """Return some to the budget when they are no longer held.
 
         Args:
-            size: The number of bytes, as they were taken.
+            count: How many, as they were taken.
         """
-        self.taken -= size
+        self.taken -= count
+
+    @contextmanager
+    def holding(self, count: int = 1) -> Iterator[None]:
+        """Take some for the time of a block; `RefusedError` as for `take`."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give_back(count)

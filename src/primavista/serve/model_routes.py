@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
@@ -20,11 +20,11 @@ from primavista.errors import InputError, MissingExtraError, PrimavistaError
 from primavista.learner.export import SUFFIXES, Format
 from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
-from primavista.serve.jobs import ChangeJob, JobKind, ReportProgress
+from primavista.serve.jobs import ChangeJob, ReportProgress
 from primavista.serve.journal import JournalEntry
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
-from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import Service, cancel_job, refusals, wait_for_change
+from primavista.serve.limits import RefusedError, check_label, refused_as
+from primavista.serve.operations import Service, refusals
 from primavista.serve.schemas import Forgetting, Model, Removing, Renaming, Thresholding
 from primavista.storage.learner_file import declared_manifest
 from primavista.storage.manifest import parse_manifest
@@ -56,7 +56,8 @@ async def rename(service: Service, body: Renaming) -> Model:
     """
     old, new = body.label, check_label(body.to)
     entry = JournalEntry(old, renamed=new)
-    return await _change(service, "rename", new, lambda one: one.rename(old, new), entry)
+    job = ChangeJob("rename", lambda learner, _: learner.rename(old, new), new, change=entry)
+    return await _changed(service, job)
 
 
 @router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
@@ -66,9 +67,9 @@ async def forget(service: Service, body: Forgetting) -> Model:
     The request is refused with 409 if there is no such object. The answer is the new state of the
     learner.
     """
-    label = body.label
-    entry = JournalEntry(label)
-    return await _change(service, "forget", label, lambda one: one.forget(label), entry)
+    label, entry = body.label, JournalEntry(body.label)
+    job = ChangeJob("forget", lambda learner, _: learner.forget(label), label, change=entry)
+    return await _changed(service, job)
 
 
 @router.post("/remove", responses=refusals(400, 408, 409, 413, 422))
@@ -79,8 +80,13 @@ async def remove(service: Service, body: Removing) -> Model:
     them learns the others again from their features, which are in memory only. The request is
     refused with 409 if the lesson is older or was taught before the service was started.
     """
-    await wait_for_change(service, service.remove(body.lesson))
-    return Model.of(service)
+    id = body.lesson
+
+    def replay(learner: Learner, report_progress: ReportProgress) -> Learner:
+        journal = service.snapshot.journal.without(id)
+        return journal.replayed(learner.threshold, report_progress)
+
+    return await _changed(service, ChangeJob("remove", replay, removes=id))
 
 
 @router.post("/threshold", responses=refusals(400, 408, 413, 422))
@@ -91,10 +97,10 @@ async def threshold(service: Service, body: Thresholding) -> Model:
     Python, and in the terminal. It cannot be undone, only set again.
     """
 
-    def set_threshold(learner: Learner) -> None:
+    def set_threshold(learner: Learner, _: ReportProgress) -> None:
         learner.threshold = body.threshold
 
-    return await _change(service, "threshold", None, set_threshold)
+    return await _changed(service, ChangeJob("threshold", set_threshold))
 
 
 @router.post("/undo", responses=refusals(408, 409, 413))
@@ -107,17 +113,16 @@ async def undo(service: Service, request: Request) -> Model:
     """
     await request.body()  # a request that breaks off or turns out malformed changes nothing
     newest = service.newest_change
-    if newest is not None and await cancel_job(service, newest):
+    if newest is not None and await service.end(newest):
         return Model.of(service)
 
-    def take_back(learner: Learner, report_progress: ReportProgress) -> Learner | None:
+    def take_back(learner: Learner, _: ReportProgress) -> Learner | None:
         replaced = service.snapshot.replaced
         if replaced is None:
             learner.undo()
         return replaced
 
-    await wait_for_change(service, service.submit(ChangeJob("undo", take_back)))
-    return Model.of(service)
+    return await _changed(service, ChangeJob("undo", take_back))
 
 
 @router.get("/model/file", response_class=Response, responses={**refusals(), **FILE_RESPONSE})
@@ -138,12 +143,11 @@ async def export(service: Service, format: Format = "onnx") -> Response:
     request is refused with 409 if nothing was taught yet.
     """
     try:
-        data = await service.in_thread(_exported, service.learner, format)
+        with refused_as(409):
+            data = await service.in_thread(_exported, service.learner, format)
     except MissingExtraError as error:
         reason = "this machine cannot export: run pip install 'primavista[train,onnx]' on it"
         raise RefusedError(422, reason) from error
-    except InputError as error:
-        raise RefusedError(409, str(error)) from error
     return _attachment([data], f"{service.path.stem}{SUFFIXES[format]}")
 
 
@@ -166,8 +170,7 @@ async def load(
         # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
         return loaded.without_undo()
 
-    await wait_for_change(service, service.submit(ChangeJob("load", replace)))
-    return Model.of(service)
+    return await _changed(service, ChangeJob("load", replace))
 
 
 def _unused_path(path: Path, limit: int) -> Path:
@@ -223,18 +226,7 @@ def _loaded(file: BinaryIO, service: LearnerService) -> Learner | RefusedError:
     return loaded
 
 
-async def _change(
-    service: LearnerService,
-    kind: JobKind,
-    label: str | None,
-    change: Callable[[Learner], None],
-    recorded: JournalEntry | None = None,
-) -> Model:
-    """Submit a small change, wait for it, and return the new state."""
-
-    def work(learner: Learner, report_progress: ReportProgress) -> None:
-        change(learner)
-
-    job = service.submit(ChangeJob(kind, work, label, change=recorded))
-    await wait_for_change(service, job)
+async def _changed(service: LearnerService, job: ChangeJob) -> Model:
+    """Make a small change, and return the new state."""
+    await service.change(job)
     return Model.of(service)

@@ -1,21 +1,16 @@
-"""Parts that several routes share: refusals, locating, submitting a lesson, waiting for a job."""
+"""Parts that several routes share: the service, refusals, and what is done with whole pictures."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import Depends
 from fastapi.requests import HTTPConnection
 
-from primavista.errors import InputError
 from primavista.learner.boxed import boxed_squares
-from primavista.learner.learner import Learner
-from primavista.learner.lesson import LessonBuffer
 from primavista.media.images import ImageArray
-from primavista.serve.jobs import ChangeJob, ReportProgress
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.limits import RefusedError
+from primavista.serve.limits import refused_as
 from primavista.serve.schemas import FoundObject, FoundObjects, Problem
 
 # the longest side of a picture, in sides of the model's frames
@@ -54,10 +49,8 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 async def find_objects(service: LearnerService, picture: ImageArray) -> FoundObjects:
     """Find the taught objects in one picture; `RefusedError` (409) if the learner cannot locate."""
     snapshot = service.snapshot
-    try:
+    with refused_as(409):
         found = await service.in_thread(snapshot.learner.locate, picture)
-    except InputError as error:
-        raise RefusedError(409, str(error)) from error
     height, width = picture.shape[:2]
     objects = [FoundObject.of(one, width, height) for one in found]
     return FoundObjects(objects=objects, version=snapshot.version)
@@ -76,79 +69,5 @@ async def cut_squares(
     Raises:
         RefusedError: If the box is wrong, or if nothing moves (422).
     """
-    try:
+    with refused_as(422):
         return await service.in_thread(boxed_squares, wholes, box, service.learner.size)
-    except InputError as error:
-        raise RefusedError(422, str(error)) from error
-
-
-def submit_lesson(
-    service: LearnerService, lesson: LessonBuffer, label: str, again: bool = False
-) -> ChangeJob:
-    """Queue a lesson whose frames are complete.
-
-    Args:
-        service: The service.
-        lesson: The frames of the lesson.
-        label: The name of the object that they show.
-        again: Learn the lesson even if the same one was taught before.
-
-    Returns:
-        The job; its `already_taught` is True in the end if the lesson was left out.
-
-    Raises:
-        RefusedError: If there are no frames (422) or the queue is full (429).
-    """
-    if not len(lesson):
-        raise RefusedError(422, "there are no frames: send at least one")
-
-    def learn(learner: Learner, report_progress: ReportProgress) -> None:
-        refuse = () if again else learner.lessons
-        progress = service.lesson_progress.of_frames(report_progress)
-        learner.learn(lesson, label, refuse=refuse, progress=progress)
-
-    return service.submit(ChangeJob("lesson", learn, label, lesson))
-
-
-async def wait_for_job(job: ChangeJob, seconds: float) -> bool:
-    """Wait for some seconds; return True if the job has ended.
-
-    `asyncio.wait` does not cancel what it waits for: if the client goes away, the job goes on.
-    """
-    done, _ = await asyncio.wait([asyncio.wrap_future(job.ended)], timeout=seconds)
-    return bool(done)
-
-
-async def cancel_job(service: LearnerService, job: ChangeJob) -> bool:
-    """Cancel a job and wait until it has ended; one that does not end is left behind.
-
-    Returns:
-        False if it is too late: the job has ended, or it is being saved.
-
-    Raises:
-        RefusedError: If the job does not end, and too many others were left behind (429).
-    """
-    if not service.cancel(job):
-        return False
-    if not await wait_for_job(job, service.limits.cancel_seconds):
-        service.give_up(job)
-    if not job.ended.done():
-        reason = "this model computes without an end: nothing of the lesson will be kept"
-        raise RefusedError(429, f"{reason}, but the next one has to wait; restart the service")
-    return True
-
-
-async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
-    """Wait until a small change is done; the lessons before it come first.
-
-    Raises:
-        RefusedError: If the change failed (409) or if it takes too long (429).
-    """
-    if not await wait_for_job(job, service.limits.wait_seconds):
-        raise RefusedError(
-            429,
-            "the lessons before this change take long; it will be made after them: "
-            "GET /api/model shows when",
-        )
-    if job.state == "failed":
-        raise RefusedError(409, job.error or "it failed")

@@ -1,7 +1,7 @@
 """The JSON objects of the HTTP interface, as the OpenAPI document describes them.
 
-A class that sets `__qualname__` and `title` is called by that name in the document: clients may
-have been generated from it.
+A class with a `title` is called by that name in the document: clients may have been generated from
+it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.locating import Located
@@ -20,12 +20,21 @@ from primavista.storage.names import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+# of an answer: rounding errors are clipped
+Share = Annotated[Fraction, BeforeValidator(lambda share: min(max(share, 0.0), 1.0))]
+Version = Annotated[
+    int, Field(description="the number of lessons and changes since the start that it comes from")
+]
 
 
 class ResponseModel(BaseModel):
-    """The base class of all answers; they are immutable and only have the documented fields."""
+    """The base class of all answers, which are immutable; the document calls one by its title."""
 
     model_config = ConfigDict(frozen=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__qualname__ = cls.model_config.get("title") or cls.__qualname__
 
 
 class Problem(ResponseModel):
@@ -44,7 +53,7 @@ class Score(ResponseModel):
     """
 
     label: str
-    share: Fraction
+    share: Share
 
 
 class Recognised(ResponseModel):
@@ -55,7 +64,7 @@ class Recognised(ResponseModel):
     """
 
     label: str | None
-    confidence: Fraction
+    confidence: Share
     known: bool
     familiarity: Annotated[
         float | None,
@@ -65,15 +74,19 @@ class Recognised(ResponseModel):
         ),
     ]
     scores: list[Score]
-    version: Annotated[
-        int,
-        Field(description="the number of lessons and changes since the start that it comes from"),
-    ]
+    version: Version
 
     @classmethod
     def of(cls, prediction: Prediction, version: int) -> Recognised:
-        """Convert a prediction of a snapshot; its probabilities are clipped to 0 to 1."""
-        return cls(**_recognised_fields(prediction, version))
+        """Convert a prediction of a snapshot."""
+        return cls(
+            label=prediction.label,
+            confidence=prediction.confidence,
+            known=prediction.recognised_object is not None,
+            familiarity=prediction.familiarity,
+            scores=[Score(label=label, share=share) for label, share in prediction.scores.items()],
+            version=version,
+        )
 
 
 class RecognisedFrames(ResponseModel):
@@ -98,22 +111,16 @@ class StreamAnswer(Recognised):
         cls, prediction: Prediction, recent: Prediction, recent_frames: int, version: int
     ) -> StreamAnswer:
         """Convert the prediction for the newest frame, and that for the last second."""
-        return cls(
-            **_recognised_fields(prediction, version),
-            recent=Recognised.of(recent, version),
-            recent_frames=recent_frames,
-        )
+        alone, fused = Recognised.of(prediction, version), Recognised.of(recent, version)
+        return cls(**dict(alone), recent=fused, recent_frames=recent_frames)
 
 
-class ClipNotice(ResponseModel):
+class ClipNotice(ResponseModel, title="Clip"):
     """A few seconds of a stream that are kept in memory until the client says what they show.
 
     `label` and `known` are the answer of the learner for them, `picture` is the frame in the middle
     as a data URL (JPEG), and `question` is true if the service asks what they show.
     """
-
-    __qualname__ = "Clip"
-    model_config = ConfigDict(title="Clip")
 
     id: str
     frames: Annotated[int, Field(ge=1)]
@@ -124,26 +131,20 @@ class ClipNotice(ResponseModel):
     picture: str
 
 
-class BoxShares(ResponseModel):
+class BoxShares(ResponseModel, title="Box"):
     """A box in a picture, as shares of its width and height from the left upper corner."""
 
-    __qualname__ = "Box"
-    model_config = ConfigDict(title="Box")
-
-    left: Fraction
-    top: Fraction
-    right: Fraction
-    bottom: Fraction
+    left: Share
+    top: Share
+    right: Share
+    bottom: Share
 
 
-class FoundObject(ResponseModel):
+class FoundObject(ResponseModel, title="Found"):
     """A taught object that was found in a picture, with its box."""
 
-    __qualname__ = "Found"
-    model_config = ConfigDict(title="Found")
-
     label: str
-    confidence: Fraction
+    confidence: Share
     familiarity: float | None
     box: BoxShares
 
@@ -153,13 +154,13 @@ class FoundObject(ResponseModel):
         box = found.box
         return cls(
             label=found.label,
-            confidence=_clipped(found.confidence),
+            confidence=found.confidence,
             familiarity=found.familiarity,
             box=BoxShares(
-                left=_clipped(box.left / width),
-                top=_clipped(box.top / height),
-                right=_clipped(box.right / width),
-                bottom=_clipped(box.bottom / height),
+                left=box.left / width,
+                top=box.top / height,
+                right=box.right / width,
+                bottom=box.bottom / height,
             ),
         )
 
@@ -168,35 +169,26 @@ class FoundObjects(ResponseModel):
     """The taught objects that were found in one picture, with their boxes, the surest first."""
 
     objects: list[FoundObject]
-    version: Annotated[
-        int,
-        Field(description="the number of lessons and changes since the start that it comes from"),
-    ]
+    version: Version
 
 
-class TaughtObject(ResponseModel):
+class TaughtObject(ResponseModel, title="Known"):
     """One object that was taught.
 
     `frames` is the number of frames of all its lessons together.
     """
 
-    __qualname__ = "Known"
-    model_config = ConfigDict(title="Known")
-
     label: str
     frames: Annotated[int, Field(ge=0)]
 
 
-class TeachingAdvice(ResponseModel):
+class TeachingAdvice(ResponseModel, title="Advice"):
     """The advice for one object, or for two that are confused: the next lesson to teach.
 
     It comes from the last lessons of objects that were known already: their frames were predicted
     before they were learned. `frames` counts these frames, `right` those that were right, and
     `known` those that counted as known.
     """
-
-    __qualname__ = "Advice"
-    model_config = ConfigDict(title="Advice")
 
     labels: list[str]
     kind: Kind
@@ -280,16 +272,13 @@ class Model(ResponseModel):
         )
 
 
-class JobStatus(ResponseModel):
+class JobStatus(ResponseModel, title="Lesson"):
     """The status of a lesson or a change.
 
     `progress` goes from 0 to 1 and is null if it cannot be told. `done` means learned and on disk.
     `already_taught` is true if the lesson was taught before and therefore left out: nothing was
     changed.
     """
-
-    __qualname__ = "Lesson"
-    model_config = ConfigDict(title="Lesson")
 
     id: str
     kind: JobKind
@@ -336,11 +325,10 @@ class Renaming(BaseModel):
     to: LabelField
 
 
-class Thresholding(BaseModel):
+class Thresholding(BaseModel, title="Threshold"):
     """A new threshold: `known` is true from this familiarity on."""
 
     __qualname__ = "Threshold"
-    model_config = ConfigDict(title="Threshold")
 
     threshold: Fraction
 
@@ -372,20 +360,3 @@ class Health(ResponseModel):
     """The answer of a service that is running and accepts requests."""
 
     status: Literal["ok"] = "ok"
-
-
-def _recognised_fields(prediction: Prediction, version: int) -> dict[str, Any]:
-    """Return the fields of `Recognised` for a prediction."""
-    scores = prediction.scores.items()
-    return {
-        "label": prediction.label,
-        "confidence": _clipped(prediction.confidence),
-        "known": prediction.recognised_object is not None,
-        "familiarity": prediction.familiarity,
-        "scores": [Score(label=name, share=_clipped(score)) for name, score in scores],
-        "version": version,
-    }
-
-
-def _clipped(share: float) -> float:
-    return min(max(share, 0.0), 1.0)

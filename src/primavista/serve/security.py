@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hmac
 import ipaddress
-import json
 import re
 import socket
 import time
+from contextlib import nullcontext
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from primavista.errors import InputError
 from primavista.serve.connections import mark_authorised
-from primavista.serve.limits import (
-    ByteBudget,
-    ConcurrencyLimit,
-    RateLimiter,
-    RefusedError,
-    ServiceLimits,
-)
-from primavista.serve.metrics import ServiceMetrics
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import Budget, RateLimiter, RefusedError
 
 MIN_TOKEN = 16
 SMALL_BODY = 2**20  # bytes, up to which a body is read as fast as it comes
@@ -127,31 +122,20 @@ class AccessControl:
         app: The application to protect.
         host: The address that the server listens on.
         token: The token that requests must carry, or None.
-        limits: The limits on requests, sockets and bodies.
-        uploads: The budget of bytes that all uploads in progress share.
-        metrics: Counts the refusals.
+        service: The service, which has the limits on requests, sockets and bodies, the budget of
+            bytes that all uploads in progress share, and the count of refusals.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        host: str,
-        token: str | None,
-        limits: ServiceLimits,
-        uploads: ByteBudget,
-        metrics: ServiceMetrics,
-    ) -> None:
+    def __init__(self, app: ASGIApp, host: str, token: str | None, service: LearnerService) -> None:
         self.app = app
         self.token = token
-        self.limits = limits
-        self.uploads = uploads
-        self.metrics = metrics
+        self.service = service
         own = socket.gethostname().lower()
         self.hosts = {"localhost", host.lower(), own, f"{own}.local"}
-        requests, sockets = limits.concurrent_requests, limits.concurrent_sockets
+        limits, at_most = service.limits, "(the limit is {limit})"
         self.upload_rate = RateLimiter(limits.upload_rate)
-        self.requests = ConcurrencyLimit(requests, "too many requests at once")
-        self.sockets = ConcurrencyLimit(sockets, "too many WebSockets are open")
+        self.requests = Budget(limits.concurrent_requests, f"too many requests at once {at_most}")
+        self.sockets = Budget(limits.concurrent_sockets, f"too many WebSockets are open {at_most}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket, or refuse it.
@@ -163,52 +147,46 @@ class AccessControl:
         """
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        exchange = _Exchange(scope, receive, send, self.limits, self.uploads, self.upload_rate)
+        exchange = _Exchange(scope, receive, send, self.service, self.upload_rate)
         try:
             headers = _single_headers(scope)
             self._check(scope, headers)
             if scope["type"] == "http":
                 await self._serve_request(scope, headers, exchange)
             else:
-                with self.sockets:
+                with self.sockets.holding():
                     await self.app(scope, receive, send)
         except RefusedError as refused:
-            self.metrics.count("refused")
+            self.service.metrics.count("refused")
             await exchange.refuse(refused)
         except ClientDisconnect:  # the client has gone away, and nothing was changed
-            self.metrics.count("refused")
+            self.service.metrics.count("refused")
         finally:
             exchange.release()
 
-    async def _serve_request(
-        self, scope: Scope, headers: dict[str, str], exchange: _Exchange
-    ) -> None:
+    async def _serve_request(self, scope: Scope, headers: Headers, exchange: _Exchange) -> None:
         exchange.check_length(headers)
-        if _is_public(scope["path"]):  # it does not count, because anybody may ask for it
+        # A public path does not count, because anybody may ask for it.
+        with nullcontext() if _is_public(scope) else self.requests.holding():
             await self.app(scope, exchange.receive, exchange.send)
-        else:
-            with self.requests:
-                await self.app(scope, exchange.receive, exchange.send)
-        exchange.raise_refusal()
+        if exchange.refused is not None:
+            raise exchange.refused
 
-    def _check(self, scope: Scope, headers: dict[str, str]) -> None:
+    def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if not self._is_own(host):
             reason = f"this service is not called {host[:80]!r}"
             raise RefusedError(403, f"{reason}: open it by its address or as localhost")
-        if _is_public(scope["path"]) and scope["type"] == "http":
+        if _is_public(scope):
             return
         if not _is_same_site(host, headers):
             raise RefusedError(403, "only this service's own page may ask this from a browser")
         if self.token is not None:
-            self._check_given_token(headers, self.token)
+            given = _given_token(headers)
+            if given is None or not hmac.compare_digest(given.encode(), self.token.encode()):
+                reason = "this needs the token: send the header 'Authorization: Bearer TOKEN'"
+                raise RefusedError(401, reason)
         mark_authorised(scope)
-
-    def _check_given_token(self, headers: dict[str, str], token: str) -> None:
-        given = _given_token(headers)
-        if given is None or not hmac.compare_digest(given.encode(), token.encode()):
-            reason = "this needs the token: send the header 'Authorization: Bearer TOKEN'"
-            raise RefusedError(401, reason)
 
     def _is_own(self, host: str) -> bool:
         """Accept an IP address or a name of this machine.
@@ -223,7 +201,10 @@ class _Exchange:
     """One request and its response.
 
     It counts the bytes and the time of the body, adds the security headers to the response, and
-    replaces the response if the body was too large or too slow.
+    holds the response back if the body was too large or too slow.
+
+    Attributes:
+        refused: The refusal of the body, if it was refused while it came.
     """
 
     def __init__(
@@ -231,31 +212,28 @@ class _Exchange:
         scope: Scope,
         receive: Receive,
         send: Send,
-        limits: ServiceLimits,
-        uploads: ByteBudget,
+        service: LearnerService,
         rate: RateLimiter,
     ) -> None:
+        self.refused: RefusedError | None = None
         self._rate = rate
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._limits = limits
-        self._uploads = uploads
-        self._most_bytes = limits.json_bytes
+        self._limits = service.limits
+        self._uploads = service.uploads
+        self._most_bytes = self._limits.json_bytes
         self._received_bytes = 0
-        self._body_end = time.monotonic() + limits.body_seconds
+        self._body_end = time.monotonic() + self._limits.body_seconds
         self._body_complete = False
         self._response_started = False
-        self._refused: RefusedError | None = None
 
-    def check_length(self, headers: dict[str, str]) -> None:
+    def check_length(self, headers: Headers) -> None:
         """Refuse a body whose Content-Length is too large; its bytes are counted as well."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._scope["path"] in UPLOAD_PATHS and kind == "multipart/form-data":
             self._most_bytes = self._limits.body_bytes
-        length = headers.get("content-length")
-        if length is None:
-            return
+        length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > self._most_bytes:
             raise self._too_large()
 
@@ -267,11 +245,9 @@ class _Exchange:
             message = await self._receive_in_time()
             more = message["type"] == "http.request" and message.get("more_body", False)
             self._body_complete = not more
-            size = len(message.get("body", b""))
-            self._count(size)
-            await self._keep_to_rate(size)
+            await self._count(len(message.get("body", b"")))
         except RefusedError as refused:
-            self._refused = refused
+            self.refused = refused
             raise
         return message
 
@@ -286,14 +262,12 @@ class _Exchange:
                 reason = f"the body took more than {whole:g} seconds: send fewer frames at once"
             raise RefusedError(408, reason) from None
 
-    def _count(self, size: int) -> None:
+    async def _count(self, size: int) -> None:
+        """Count a piece; read nothing for a while if large uploads are faster than their rate."""
         if self._received_bytes + size > self._most_bytes:
             raise self._too_large()
         self._uploads.take(size)
         self._received_bytes += size
-
-    async def _keep_to_rate(self, size: int) -> None:
-        """Read nothing for a while if large uploads are faster than their rate."""
         if self._received_bytes > SMALL_BODY and not self._rate.allow(count=size):
             await asyncio.sleep(self._rate.debt_seconds)
 
@@ -304,40 +278,33 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Send the response, unless the body was refused; then `refuse` sends the reason."""
-        if self._refused is not None and not self._response_started:
-            return
-        if message["type"] == "http.response.start":
-            self._response_started = True
-            present = {name.lower() for name, _ in message["headers"]}
-            added = [pair for pair in _encoded(self._hardening()) if pair[0] not in present]
-            message = {**message, "headers": [*message["headers"], *added]}
-        await self._send(message)
+        if self.refused is None or self._response_started:
+            await self._send_hardened(message)
 
-    def raise_refusal(self) -> None:
-        """Raise the refusal of the body, if it was refused while it came."""
-        if self._refused is not None:
-            raise self._refused
+    async def _send_hardened(self, message: Message) -> None:
+        if message["type"].endswith("http.response.start"):
+            self._response_started = True
+            headers = MutableHeaders(raw=list(message["headers"]))
+            for name, value in self._hardening().items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
+        await self._send(message)
 
     async def refuse(self, refused: RefusedError) -> None:
         """Answer with the reason of a refusal, as the service itself would."""
         if self._response_started:
             return
-        if self._scope["type"] == "http":
-            kind = "http.response"
-        elif "websocket.http.response" in self._scope.get("extensions", {}):
-            kind = "websocket.http.response"
-        else:
+        if self._scope["type"] == "websocket" and not self._may_deny():
             reason = refused.reason[:120]
             await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
             return
-        body = json.dumps({"detail": refused.reason}).encode()
-        headers = {**self._hardening(), "content-type": "application/json"}
-        headers["content-length"] = str(len(body))
-        if refused.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        start = {"status": refused.status, "headers": _encoded(headers)}
-        await self._send({"type": f"{kind}.start", **start})
-        await self._send({"type": f"{kind}.body", "body": body})
+        headers = {"www-authenticate": "Bearer"} if refused.status == 401 else None
+        response = JSONResponse({"detail": refused.reason}, refused.status, headers)
+        await response(self._scope, self._receive, self._send_hardened)
+
+    def _may_deny(self) -> bool:
+        """Return True if the server can answer a WebSocket's handshake with a response."""
+        return "websocket.http.response" in self._scope.get("extensions", {})
 
     def _hardening(self) -> dict[str, str]:
         """Return the security headers of the response.
@@ -345,11 +312,9 @@ class _Exchange:
         HSTS is left out for localhost, where it would hold for every other service of the machine;
         browsers ignore it for addresses.
         """
-        if self._scope.get("scheme") not in ("https", "wss"):
-            return HEADERS
-        host = dict(self._scope["headers"]).get(b"host", b"").decode("latin-1")
-        name = _host_name(host)
-        if name is None or name == "localhost" or _is_address(name):
+        name = _host_name(Headers(scope=self._scope).get("host", ""))
+        is_secure = self._scope.get("scheme") in ("https", "wss")
+        if not is_secure or name is None or name == "localhost" or _is_address(name):
             return HEADERS
         return {**HEADERS, "strict-transport-security": STRICT_TRANSPORT}
 
@@ -358,14 +323,12 @@ class _Exchange:
         return RefusedError(413, f"{reason}: send fewer or smaller frames, as a multipart form")
 
 
-def _single_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers by name; one that decides about the request must not come twice."""
-    headers: dict[str, str] = {}
-    for key, value in scope["headers"]:
-        name = key.decode("latin-1").lower()
-        if name in headers and name in DECISIVE_HEADERS:
+def _single_headers(scope: Scope) -> Headers:
+    """Return the headers; one that decides about the request must not come twice."""
+    headers = Headers(scope=scope)
+    for name in DECISIVE_HEADERS:
+        if len(headers.getlist(name)) > 1:
             raise RefusedError(400, f"the header {name!r} comes twice: send it once")
-        headers[name] = value.decode("latin-1")
     if "content-length" in headers and "transfer-encoding" in headers:
         reason = "a body has a length or comes in chunks, not both: a proxy may read it otherwise"
         raise RefusedError(400, reason)
@@ -390,31 +353,22 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
+def _is_public(scope: Scope) -> bool:
+    path = scope["path"]
+    return scope["type"] == "http" and (path in PUBLIC_PATHS or path.startswith("/page/"))
 
 
-def _is_public(path: str) -> bool:
-    return path in PUBLIC_PATHS or path.startswith("/page/")
-
-
-def _is_same_site(host: str, headers: dict[str, str]) -> bool:
+def _is_same_site(host: str, headers: Headers) -> bool:
     """Accept requests of our own page, and of programs that are not browsers."""
-    origin = headers.get("origin")
-    if origin is not None and _network_location(origin) != host.lower():
-        return False
-    return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-
-
-def _network_location(origin: str) -> str | None:
-    """Return the host and port of an origin, or None for an invalid one."""
     try:
-        return urlsplit(origin).netloc.lower()
+        location = urlsplit(headers.get("origin", f"//{host}")).netloc
     except ValueError:
-        return None
+        return False
+    site = headers.get("sec-fetch-site", "same-origin")
+    return location.lower() == host.lower() and site in ("same-origin", "none")
 
 
-def _given_token(headers: dict[str, str]) -> str | None:
+def _given_token(headers: Headers) -> str | None:
     """Return the token from the Authorization header or from a WebSocket subprotocol."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token:
@@ -424,6 +378,6 @@ def _given_token(headers: dict[str, str]) -> str | None:
             coded = protocol.strip().removeprefix(BEARER)
             try:
                 return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
-            except (binascii.Error, ValueError):
+            except ValueError:
                 return None
     return None

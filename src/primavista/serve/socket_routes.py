@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from io import BytesIO
 from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
-from primavista.errors import InputError
 from primavista.learner.boxed import MOTION
-from primavista.learner.lesson import LessonBuffer
-from primavista.media.images import ImageArray, centre_square, read_region
+from primavista.media.images import ImageArray, centre_square
 from primavista.serve.clips import StreamClips
 from primavista.serve.decoding import decode_frame
 from primavista.serve.jobs import ChangeJob
@@ -26,8 +25,6 @@ from primavista.serve.operations import (
     Service,
     cut_squares,
     find_objects,
-    submit_lesson,
-    wait_for_job,
 )
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
@@ -55,69 +52,49 @@ async def stream(
     {"locate": false} comes.
     """
     await _accept(socket)
-    client = _StreamClient(service, remember)
-    sending = anyio.Lock()
-    latest = _LatestFrame(service)
-
-    async def send(message: dict[str, Any]) -> None:
-        # RuntimeError: the socket was closed already, because the client has sent too much
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            async with sending:
-                await socket.send_json(message)
-
-    async def answer() -> None:
-        while True:
-            async with latest.taken() as (number, frame):
-                answered = await client.answer(frame)
-            await send({"frame": number, **answered})
-            for notice in await client.clips.notices():
-                await send(notice)
-
-    async def follow(job: ChangeJob) -> None:
-        while not await wait_for_job(job, STATUS_SECONDS):
-            await send({"lesson": JobStatus.of(job).model_dump()})
-        await send({"lesson": JobStatus.of(job).model_dump()})
-
+    running = _Stream(socket, service, remember)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(answer)
-            done: dict[str, Any] | ChangeJob | None
+            group.start_soon(running.answer_frames)
             async for message in _messages(socket, service):
                 if isinstance(message, bytes):
-                    done = latest.put(message)
-                else:
-                    done = client.obey(message)
-                if isinstance(done, ChangeJob):
-                    group.start_soon(follow, done)
-                elif done is not None:
-                    await send(done)
+                    await running.put(message)
+                elif (job := await running.obey(message)) is not None:
+                    group.start_soon(running.follow, job)
             group.cancel_scope.cancel()
     finally:
-        latest.drop()
-        client.clips.close()
+        running.close()
 
 
-class _LatestFrame:
-    """The newest frame of a stream, until it is recognised; its bytes count as an upload."""
+class _Stream:
+    """One stream: the newest frame, which waits to be recognised, and the commands of its client.
 
-    def __init__(self, service: LearnerService) -> None:
+    The bytes of the frame count as an upload.
+    """
+
+    def __init__(self, socket: WebSocket, service: LearnerService, remember: float) -> None:
+        self._socket = socket
         self._service = service
+        self._clips = StreamClips(service, remember)
+        self._watch, self._version = service.learner.watch(), service.snapshot.version
+        self._locates = False
         self._waiting: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
         self._number = 0
+        self._sending = anyio.Lock()
 
-    def put(self, frame: bytes) -> dict[str, Any] | None:
-        """Let a frame wait, in place of an older one; return the answer if there is no room."""
+    async def put(self, frame: bytes) -> None:
+        """Let a frame wait, in place of an older one; refuse it if there is no room."""
         self._number += 1
-        if self.drop():
+        if self._drop_waiting():
             self._service.metrics.count("frames_dropped")
         try:
             self._service.uploads.take(len(frame))
         except RefusedError as refused:
-            return {"frame": self._number, "error": refused.reason}
-        self._waiting.put_nowait((self._number, frame))
-        return None
+            await self._send({"frame": self._number, "error": refused.reason})
+        else:
+            self._waiting.put_nowait((self._number, frame))
 
-    def drop(self) -> bool:
+    def _drop_waiting(self) -> bool:
         """Forget the frame that waits; False if there is none."""
         if self._waiting.empty():
             return False
@@ -125,60 +102,58 @@ class _LatestFrame:
         self._service.uploads.give_back(len(frame))
         return True
 
-    @contextlib.asynccontextmanager
-    async def taken(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Wait for a frame. The context manager returns its number and its bytes."""
-        number, frame = await self._waiting.get()
-        try:
-            yield number, frame
-        finally:
-            self._service.uploads.give_back(len(frame))
+    def close(self) -> None:
+        """Forget all frames, because the client has gone."""
+        self._drop_waiting()
+        self._clips.close()
 
+    async def answer_frames(self) -> None:
+        """Recognise one frame after the other, until it is cancelled."""
+        while True:
+            number, frame = await self._waiting.get()
+            try:
+                answer = await self._answer(frame)
+            except RefusedError as refused:
+                answer = {"error": refused.reason}
+            finally:
+                self._service.uploads.give_back(len(frame))
+            await self._send({"frame": number, **answer})
+            for notice in await self._clips.notices():
+                await self._send(notice)
 
-class _StreamClient:
-    """The client of one stream: the frames that it sends, and the commands that it gives."""
-
-    def __init__(self, service: LearnerService, remember: float) -> None:
-        self.clips = StreamClips(service, remember)
-        self._service = service
-        self._watch, self._version = service.learner.watch(), service.snapshot.version
-        self._locates = False
-
-    async def answer(self, data: bytes) -> dict[str, Any]:
+    async def _answer(self, data: bytes) -> dict[str, Any]:
         """Recognise an encoded frame, and locate objects in it if the client asked for that."""
-        try:
-            if self._locates:
-                return await self._located(data)
-            image = await decode_frame(data, self._service.learner.size, self._service.limits)
-            return (await self._recognised(image)).model_dump()
-        except RefusedError as refused:
-            return {"error": refused.reason}
-
-    async def _located(self, data: bytes) -> dict[str, Any]:
-        size, limits = self._service.learner.size, self._service.limits
-        picture = await decode_frame(data, WHOLE_SIDES * size, limits, whole=True)
+        size, limits, file = self._service.learner.size, self._service.limits, BytesIO(data)
+        if not self._locates:
+            return await self._recognised(await decode_frame(file, size, limits))
+        picture = await decode_frame(file, WHOLE_SIDES * size, limits, whole=True)
         answer = await self._recognised(centre_square(picture, size))
         found = await find_objects(self._service, picture)
-        return {**answer.model_dump(), "objects": found.model_dump()["objects"]}
+        return {**answer, "objects": found.model_dump()["objects"]}
 
-    async def _recognised(self, image: ImageArray) -> StreamAnswer:
+    async def _recognised(self, image: ImageArray) -> dict[str, Any]:
         """Recognise a frame; a new version of the model starts a new last second."""
         prediction, version = await asyncio.wrap_future(self._service.predict(image))
         if version != self._version:
             self._watch, self._version = self._service.learner.watch(), version
         recent = self._watch.add(image, prediction)
-        self.clips.add(image, self._watch.newest_thumbnail, recent, version)
-        return StreamAnswer.of_stream(prediction, recent, len(self._watch), version)
+        self._clips.add(image, self._watch.newest_thumbnail, recent, version)
+        answer = StreamAnswer.of_stream(prediction, recent, len(self._watch), version)
+        return answer.model_dump()
 
-    def obey(self, text: str) -> dict[str, Any] | ChangeJob:
-        """Do what a text message asks for; return the answer, or the lesson that it began."""
+    async def obey(self, text: str) -> ChangeJob | None:
+        """Do what a text message asks for; return the lesson, if it began one."""
         try:
-            return self._obey(_json_object(text))
+            done = self._obey(_json_object(text))
         except RefusedError as refused:
-            return {"error": refused.reason}
+            done = {"error": refused.reason}
+        if isinstance(done, ChangeJob):
+            return done
+        await self._send(done)
+        return None
 
     def _obey(self, command: dict[str, Any]) -> dict[str, Any] | ChangeJob:
-        clips = self.clips
+        clips = self._clips
         if command.get("clip") is True:
             return clips.clip().notice()
         if isinstance(command.get("ask"), bool):
@@ -194,7 +169,7 @@ class _StreamClient:
         if "teach" in command:
             clip = clips.find(command["teach"])
             label = check_label(command.get("label"), self._service.learner.labels)
-            job = submit_lesson(self._service, clips.lesson(clip), label)
+            job = self._service.teach(self._service.lesson_of(clip.frames), label)
             clips.drop(clip)
             return job
         raise RefusedError(
@@ -202,6 +177,18 @@ class _StreamClient:
             'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
             '{"drop": ID}, {"ask": true} or {"locate": true}',
         )
+
+    async def follow(self, job: ChangeJob) -> None:
+        """Send the status of a lesson until it has ended."""
+        await job.wait(STATUS_SECONDS)
+        async for status in _statuses(job):
+            await self._send(status)
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        # RuntimeError: the socket was closed already, because the client has sent too much
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            async with self._sending:
+                await self._socket.send_json(message)
 
 
 @router.websocket("/api/teach")
@@ -214,56 +201,48 @@ async def teach(socket: WebSocket, service: Service) -> None:
     label, as that of `POST /api/lessons`, a square around it is learned of every frame.
     """
     await _accept(socket)
+    lesson = _SocketLesson(service)
     # A client that goes away after the end has taught its lesson all the same.
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            job = await _receive_lesson(socket, service)
+            job = await _receive_lesson(socket, service, lesson)
         except RefusedError as refused:
             service.metrics.count("refused")
             await socket.send_json({"error": refused.reason})
-            await socket.close(1008, refused.reason[:100])
-            return
+            return await socket.close(1008, refused.reason[:100])
+        finally:
+            lesson.close()
         if job is not None:
-            await _send_status(socket, job)
+            async for status in _statuses(job):
+                await socket.send_json(status)
+            await socket.close()
 
 
-async def _send_status(socket: WebSocket, job: ChangeJob) -> None:
-    """Send the status of a lesson until it has ended, then close the socket."""
-    while True:
-        last = job.ended.done()
-        await socket.send_json({"lesson": JobStatus.of(job).model_dump()})
-        if last:
-            return await socket.close()
-        await wait_for_job(job, STATUS_SECONDS)
-
-
-async def _receive_lesson(socket: WebSocket, service: LearnerService) -> ChangeJob | None:
+async def _receive_lesson(
+    socket: WebSocket, service: LearnerService, lesson: _SocketLesson
+) -> ChangeJob | None:
     """Receive a lesson and submit it; None if the socket closes before its end."""
-    lesson = _SocketLesson(service)
-    try:
-        async for message in _messages(socket, service):
-            if isinstance(message, bytes):
-                await socket.send_json({"frames": await lesson.add(message)})
-                await service.in_thread(lesson.buffer.prepare)
-                continue
-            command = _json_object(message)
-            if lesson.label is None:
-                lesson.begin(command)
-                await socket.send_json({"frames": 0})
-            elif command.get("end") is True:
-                return await lesson.submit()
-            else:
-                raise RefusedError(422, 'send images, then {"end": true}')
-        return None
-    finally:
-        lesson.close()
+    async for message in _messages(socket, service):
+        if isinstance(message, bytes):
+            await socket.send_json({"frames": await lesson.add(message)})
+            await service.in_thread(lesson.buffer.prepare)
+            continue
+        command = _json_object(message)
+        if lesson.label is None:
+            lesson.begin(command)
+            await socket.send_json({"frames": 0})
+        elif command.get("end") is True:
+            return await lesson.submit()
+        else:
+            raise RefusedError(422, 'send images, then {"end": true}')
+    return None
 
 
 class _SocketLesson:
     """A lesson whose frames come over a socket, with the box around the object if there is one."""
 
     def __init__(self, service: LearnerService) -> None:
-        self.buffer: LessonBuffer = service.learner.open_lesson()
+        self.buffer = service.learner.open_lesson()
         self.label: str | None = None
         self._service = service
         self._again = False
@@ -273,52 +252,44 @@ class _SocketLesson:
 
     def begin(self, command: dict[str, Any]) -> None:
         """Take the name, whether the lesson may count twice, and the box."""
-        label = check_label(command.get("label"), self._service.learner.labels)
-        box = command.get("box", "")
-        if not isinstance(box, str):
+        self._box = command.get("box", "")
+        if not isinstance(self._box, str):
             raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
-        if box and box != MOTION:
-            try:
-                read_region(box)
-            except InputError as error:
-                raise RefusedError(422, str(error)) from error
-        self.label, self._box, self._again = label, box, command.get("again") is True
+        self._again = command.get("again") is True
+        self.label = check_label(command.get("label"), self._service.learner.labels)
 
     async def add(self, data: bytes) -> int:
         """Decode one frame and keep what is needed of it; return the number of frames."""
         if self.label is None:
             raise RefusedError(422, 'send the name first: {"label": "mug"}')
-        limits, size = self._service.limits, self.buffer.size
-        count = max(len(self.buffer), len(self._wholes))
-        if count >= limits.lesson_frames:
+        limits, uploads = self._service.limits, self._service.uploads
+        number = max(len(self.buffer), len(self._wholes)) + 1
+        if number > limits.lesson_frames:
             raise RefusedError(
                 413,
                 f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another",
             )
-        side = BOXED_SIDES * size if self._box else size
-        uploads, name = self._service.uploads, f"frame {count + 1}"
-        uploads.take(len(data))
-        try:
-            image = await decode_frame(data, side, limits, name, bool(self._box))
-        finally:
-            uploads.give_back(len(data))
-        if self._box and self._box != MOTION:
-            image = (await cut_squares(self._service, [image], self._box))[0]
+        whole = self._box != ""
+        side = BOXED_SIDES * self.buffer.size if whole else self.buffer.size
+        with uploads.holding(len(data)):
+            image = await decode_frame(BytesIO(data), side, limits, f"frame {number}", whole)
+        if whole and self._box != MOTION:
+            [image] = await cut_squares(self._service, [image], self._box)
         uploads.take(image.nbytes)
         self._bytes += image.nbytes
         if self._box == MOTION:
             self._wholes.append(image)
         else:
             self.buffer.add(image)
-        return count + 1
+        return number
 
     async def submit(self) -> ChangeJob:
         """Queue the lesson; if the box is "motion", the squares are cut out of all frames first."""
         assert self.label is not None
         if self._wholes:
-            for square in await cut_squares(self._service, self._wholes, MOTION):
-                self.buffer.add(square)
-        return submit_lesson(self._service, self.buffer, self.label, self._again)
+            squares = await cut_squares(self._service, self._wholes, MOTION)
+            self.buffer = self._service.lesson_of(squares)
+        return self._service.teach(self.buffer, self.label, self._again)
 
     def close(self) -> None:
         """Give the memory of the frames back to the budget of all uploads."""
@@ -326,9 +297,7 @@ class _SocketLesson:
 
 
 async def _accept(socket: WebSocket) -> None:
-    offered = socket.headers.get("sec-websocket-protocol", "").split(",")
-    known = PROTOCOL in (name.strip() for name in offered)
-    await socket.accept(PROTOCOL if known else None)
+    await socket.accept(PROTOCOL if PROTOCOL in socket.scope["subprotocols"] else None)
 
 
 async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator[bytes | str]:
@@ -340,18 +309,31 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
         with anyio.move_on_after(limits.idle_seconds):
             message = await socket.receive()
         if message is None:
-            with contextlib.suppress(RuntimeError):
-                await socket.close(1001, f"nothing came for {limits.idle_seconds:g} seconds")
+            await _close(socket, 1001, f"nothing came for {limits.idle_seconds:g} seconds")
             return
         if message["type"] == "websocket.disconnect":
             return
         if not rate.allow():
             service.metrics.count("refused")
-            with contextlib.suppress(RuntimeError):  # closed already: too many bytes
-                await socket.close(1008, f"more than {rate.limit} messages per second")
+            await _close(socket, 1008, f"more than {rate.limit} messages per second")
             return
         data = message.get("bytes")
         yield data if data is not None else message.get("text") or ""
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    with contextlib.suppress(RuntimeError):  # closed already: too many bytes
+        await socket.close(code, reason)
+
+
+async def _statuses(job: ChangeJob) -> AsyncIterator[dict[str, Any]]:
+    """Yield the status of a lesson until it has ended."""
+    has_ended = False
+    while not has_ended:
+        has_ended = job.ended.done()
+        yield {"lesson": JobStatus.of(job).model_dump()}
+        if not has_ended:
+            await job.wait(STATUS_SECONDS)
 
 
 def _json_object(text: str) -> dict[str, Any]:
