@@ -22,16 +22,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from primavista.array_library import (
-    Array,
-    array_namespace,
-    float32,
-    float64,
-    identity,
-    to_device,
-    to_library_of,
-    to_numpy,
-)
 from primavista.errors import InputError
 from primavista.heads.base import (
     Arrays,
@@ -68,6 +58,16 @@ from primavista.heads.strangers import (
     lessons_lifted,
     middle_shares,
     usual_room,
+)
+from primavista.media.arrays import (
+    Array,
+    array_namespace,
+    float32,
+    float64,
+    identity,
+    to_device,
+    to_library_of,
+    to_numpy,
 )
 from primavista.storage.validate import (
     MAX_FEATURE,

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import numpy as np
 
-from primavista.array_library import Array, array_namespace, float64, to_library_of
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.media.arrays import Array, array_namespace, float64, to_library_of
 from primavista.options import Range, check_options
 
 # This fraction of the mean second moment is added to each variance, so that standardisation does

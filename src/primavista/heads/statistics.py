@@ -19,7 +19,11 @@ from typing import Self
 
 import numpy as np
 
-from primavista.array_library import (
+from primavista.errors import InputError
+from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
+from primavista.heads.open_set import mahalanobis_familiarity
+from primavista.heads.solving import linear_algebra_error
+from primavista.media.arrays import (
     Array,
     array_namespace,
     float64,
@@ -27,10 +31,6 @@ from primavista.array_library import (
     to_device,
     zeros_like,
 )
-from primavista.errors import InputError
-from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
-from primavista.heads.open_set import mahalanobis_familiarity
-from primavista.heads.solving import linear_algebra_error
 from primavista.storage.validate import (
     MAX_FEATURE,
     NumpyArray,

@@ -9,7 +9,6 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 
-from primavista.array_library import Array, array_namespace, float32, float64, to_numpy
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import generic_frames
@@ -34,6 +33,7 @@ from primavista.learner.strategy import (
     check_ids,
 )
 from primavista.learner.verdict import Verdict
+from primavista.media.arrays import Array, array_namespace, float32, float64, to_numpy
 from primavista.media.frames import FrameArray, Frames
 from primavista.options import make_options
 from primavista.progress import Progress

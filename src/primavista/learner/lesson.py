@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from primavista.array_library import array_namespace
 from primavista.errors import InputError
 from primavista.learner.strategy import TaughtStrategy
+from primavista.media.arrays import array_namespace
 from primavista.media.frames import (
     FrameArray,
     ImageLike,

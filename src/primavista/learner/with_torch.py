@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.array_library import Array
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
@@ -34,6 +33,7 @@ from primavista.learner.strategy import (
     check_ids,
 )
 from primavista.learner.verdict import Verdict
+from primavista.media.arrays import Array
 from primavista.media.frames import FrameArray, Frames
 from primavista.networks.base import Backbone, build, named_weights, rebuild
 from primavista.networks.middle import MiddleBackbone

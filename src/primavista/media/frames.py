@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from primavista.array_library import is_torch_array
 from primavista.errors import InputError
-from primavista.media.arrays import chosen_rows, like_indices
+from primavista.media.arrays import chosen_rows, is_torch_array, like_indices
 from primavista.media.images import (
     MIN_SIDE,
     ImageArray,
