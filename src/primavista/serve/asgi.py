@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
@@ -87,9 +87,7 @@ def create_app(
     app.include_router(frame_routes.router)
     app.include_router(model_routes.router)
     app.include_router(socket_routes.router)
-    app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http_error)
     _add_page(app)
     _add_monitoring(app, service)
     return AccessControl(app, host, token, service)
@@ -100,22 +98,19 @@ def _add_page(app: FastAPI) -> None:
     folder = files("primavista.serve") / "page"
     contents = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
-    async def page(name: str = "index.html") -> Response:
+    async def page(name: str) -> Response:
         suffix = name[name.rfind(".") :]
         if name not in contents or suffix not in MEDIA_TYPES:
             raise RefusedError(404, "there is no such page")
         headers = {"cache-control": "no-cache"}
         return Response(contents[name], media_type=MEDIA_TYPES[suffix], headers=headers)
 
-    async def icon() -> Response:
-        return await page("icon.svg")
-
-    async def index() -> Response:
-        return await page()
-
-    app.add_api_route("/", index, include_in_schema=False)
-    app.add_api_route("/favicon.ico", icon, include_in_schema=False)
-    app.add_api_route("/page/{name}", page, include_in_schema=False)
+    for path, endpoint in (
+        ("/", partial(page, "index.html")),
+        ("/favicon.ico", partial(page, "icon.svg")),
+        ("/page/{name}", page),
+    ):
+        app.add_api_route(path, endpoint, include_in_schema=False)
 
 
 def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
@@ -145,10 +140,6 @@ def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
     app.add_api_route("/metrics", metrics, tags=["watch"], response_class=PlainTextResponse)
 
 
-async def _refused(_: Request, error: Any) -> JSONResponse:
-    return JSONResponse({"detail": error.reason}, error.status)
-
-
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return JSONResponse({"detail": _explanation(error.errors()[0], media_type)}, 422)
@@ -169,7 +160,3 @@ def _explanation(error: dict[str, Any], media_type: str) -> str:
     if kind == "missing" and field == "label":
         return f"label: say what it shows, with a name of 1 to {MAX_LABEL} characters"
     return f"{field}: {error['msg']}" if field else str(error["msg"])
-
-
-async def _http_error(_: Request, error: Any) -> JSONResponse:
-    return JSONResponse({"detail": str(error.detail)}, error.status_code, headers=error.headers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from typing import Literal
 from primavista.errors import PrimavistaError
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
-from primavista.progress import Progress
 from primavista.serve.journal import JournalEntry
 
 JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
@@ -21,7 +19,6 @@ JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
 CANCELLED = "it was cancelled, and nothing was changed"
-MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
 
 
 class JobCancelledError(PrimavistaError):
@@ -45,6 +42,7 @@ class ChangeJob:
         progress: The fraction that is done, or None if it cannot be told.
         error: The reason of a failure.
         seconds: The time from the start of the work to its end.
+        frames_seconds: The part of that time that the frames of a lesson took.
         parts: The seconds of each part: working, and saving to disk.
         version: The version of the snapshot that the job led to.
         already_taught: True if the lesson was taught before and therefore left out.
@@ -64,6 +62,7 @@ class ChangeJob:
     progress: float | None = None
     error: str | None = None
     seconds: float | None = None
+    frames_seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
     version: int | None = None
     already_taught: bool = False
@@ -94,34 +93,3 @@ class ChangeJob:
         """
         done, _ = await asyncio.wait([asyncio.wrap_future(self.ended)], timeout=seconds)
         return bool(done)
-
-
-class LessonProgress:
-    """Gives the frames of a lesson the share of its progress that they had of the last one's time.
-
-    Attributes:
-        frames_seconds: The time that the frames of the newest lesson have taken so far.
-        frames_share: The share of the progress of the next lesson that its frames have.
-    """
-
-    def __init__(self) -> None:
-        self.frames_seconds = 0.0
-        self.frames_share = 0.5
-
-    def of_frames(self, report_progress: ReportProgress) -> Progress:
-        """Begin a lesson; return the function that is told how many of its frames are done."""
-        began, share = time.monotonic(), self.frames_share
-        self.frames_seconds = 0.0
-
-        def progress(done: int, total: int | None) -> None:
-            if total:
-                report_progress(share * done / total)
-                self.frames_seconds = time.monotonic() - began
-
-        return progress
-
-    def end(self, seconds: float) -> None:
-        """End a lesson that took some seconds; one whose frames took no time changes nothing."""
-        if self.frames_seconds:
-            share = self.frames_seconds / max(seconds, self.frames_seconds)
-            self.frames_share = min(share, MOST_OF_A_LESSON)

@@ -32,7 +32,6 @@ from primavista.serve.jobs import (
     ChangeJob,
     JobCancelledError,
     JobKind,
-    LessonProgress,
     ReportProgress,
 )
 from primavista.serve.journal import Journal, JournalEntry
@@ -42,6 +41,7 @@ from primavista.serve.service_camera import ServiceCamera
 
 T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
+MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
 THREADS = 2  # for work on lessons, models and boxes; few, to leave cores to the network
 log = logging.getLogger("primavista")
 
@@ -86,6 +86,10 @@ class LearnerService:
         limits: The limits on queues; the defaults if None.
 
     Attributes:
+        snapshot: The state that predictions come from. A lesson may replace it at any time: read it
+            once if several facts must belong together.
+        frames_share: The share of the progress of the next lesson that its frames have: their share
+            of the time of the last one.
         camera: The service's own camera, or None if it has none.
     """
 
@@ -99,8 +103,8 @@ class LearnerService:
         self.uploads = Budget(self.limits.upload_bytes, f"all uploads in progress {at_most}")
         self.recalled = Budget(self.limits.recall_bytes, f"{recalled} {at_most}")
         self.metrics = ServiceMetrics()
-        self.lesson_progress = LessonProgress()
-        self._snapshot = Snapshot(0, learner, Journal(learner))
+        self.frames_share = 0.5
+        self.snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: dict[str, ChangeJob] = {}  # the oldest first
         self._lock = Lock()
@@ -113,20 +117,12 @@ class LearnerService:
         self._stopping = False
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The state that predictions come from.
-
-        A lesson may replace it at any time: read it once if several facts must belong together.
-        """
-        return self._snapshot
-
-    @property
     def learner(self) -> Learner:
         """The learner of the current snapshot: to look at, not to change.
 
         Changes go through `submit`, so that they are saved and happen one after the other.
         """
-        return self._snapshot.learner
+        return self.snapshot.learner
 
     @property
     def queued(self) -> int:
@@ -180,14 +176,11 @@ class LearnerService:
             RefusedError: If too many jobs wait, or if the service is stopping (429).
         """
         with self._lock:
-            waiting = sum(other.state == "queued" for other in self._jobs.values())
-            self._check_given_up(job.kind)
-            if self._stopping or waiting >= self.limits.queued_jobs:
-                self.metrics.count("refused")
-                reason = f"{waiting} lessons and changes are waiting already"
-                raise RefusedError(429, f"{reason}: try again when some are done")
+            self._check_room(job.kind)
             self._jobs[job.id] = job
-            self._drop_old_jobs()
+            finished = [old.id for old in self._jobs.values() if old.ended.done()]
+            for id in finished[: -self.limits.finished_jobs or None]:
+                del self._jobs[id]
         self._pending.put(job)
         return job
 
@@ -216,11 +209,18 @@ class LearnerService:
             raise RefusedError(422, "there are no frames: send at least one")
 
         def learn(learner: Learner, report_progress: ReportProgress) -> None:
+            began, share = time.monotonic(), self.frames_share
+
+            def progress(done: int, total: int | None) -> None:
+                if total:
+                    report_progress(share * done / total)
+                    job.frames_seconds = time.monotonic() - began
+
             refuse = () if again else learner.lessons
-            progress = self.lesson_progress.of_frames(report_progress)
             learner.learn(lesson, label, refuse=refuse, progress=progress)
 
-        return self.submit(ChangeJob("lesson", learn, label, lesson))
+        job = ChangeJob("lesson", learn, label, lesson)
+        return self.submit(job)
 
     async def change(self, job: ChangeJob) -> None:
         """Submit a small change and wait until it is done; the lessons before it come first.
@@ -238,13 +238,21 @@ class LearnerService:
         if job.error is not None:
             raise RefusedError(409, job.error)
 
-    def _check_given_up(self, kind: JobKind) -> None:
+    def _check_room(self, kind: JobKind) -> None:
+        """Refuse a job of this kind, with the lock held, if it would have to wait for too many."""
         self._given_up = [thread for thread in self._given_up if thread.is_alive()]
         number = len(self._given_up)
+        waiting = sum(job.state == "queued" for job in self._jobs.values())
         if kind == "lesson" and number >= self.limits.given_up_jobs:
-            self.metrics.count("refused")
             reason = f"{number} cancelled lessons of this model are still computed"
-            raise RefusedError(429, f"{reason}: wait for them to end, or restart the service")
+            advice = "wait for them to end, or restart the service"
+        elif self._stopping or waiting >= self.limits.queued_jobs:
+            reason = f"{waiting} lessons and changes are waiting already"
+            advice = "try again when some are done"
+        else:
+            return
+        self.metrics.count("refused")
+        raise RefusedError(429, f"{reason}: {advice}")
 
     def cancel(self, job: ChangeJob) -> bool:
         """Cancel a job: at once if it still waits, otherwise as soon as its work can end.
@@ -325,12 +333,6 @@ class LearnerService:
         self._requests.put((image, answer))
         return answer
 
-    def _drop_old_jobs(self) -> None:
-        """Forget all but the newest finished jobs."""
-        finished = [job.id for job in self._jobs.values() if job.ended.done()]
-        for id in finished[: -self.limits.finished_jobs or None]:
-            del self._jobs[id]
-
     def _new_writer(self) -> Thread:
         return Thread(target=self._run_jobs, name="writer", daemon=True)
 
@@ -347,8 +349,9 @@ class LearnerService:
                 if job.ended.done():  # it was given up, and another thread has taken over
                     return
                 job.seconds = time.monotonic() - began
-                if job.kind == "lesson" and job.error is None:
-                    self.lesson_progress.end(job.seconds)
+                if job.frames_seconds and job.error is None:
+                    share = job.frames_seconds / max(job.seconds, job.frames_seconds)
+                    self.frames_share = min(share, MOST_OF_A_LESSON)
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:
@@ -371,7 +374,7 @@ class LearnerService:
         except AlreadyTaughtError:
             job.already_taught = True
             job.progress = 1.0
-            job.version = self._snapshot.version
+            job.version = self.snapshot.version
         except JobCancelledError:
             return
         except PrimavistaError as error:
@@ -384,7 +387,7 @@ class LearnerService:
 
     def _apply(self, job: ChangeJob) -> None:
         """Apply a change to a copy of the learner, save it, then make it the current snapshot."""
-        before = self._snapshot
+        before = self.snapshot
         draft = before.learner.copy()
         began = time.monotonic()
         assert job.work is not None
@@ -400,7 +403,7 @@ class LearnerService:
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = before.version + 1
         job.progress = 1.0
-        self._snapshot = self._following(before, draft, job)
+        self.snapshot = self._following(before, draft, job)
         draft.free_undo_cache()  # the previous state is kept for undo only
 
     def _following(self, before: Snapshot, draft: Learner, job: ChangeJob) -> Snapshot:
@@ -458,7 +461,7 @@ class LearnerService:
                 self._answer(wanted)
 
     def _answer(self, requests: list[Request]) -> None:
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         began = time.monotonic()
         try:
             predictions = snapshot.learner.predict([image for image, _ in requests])

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from starlette.exceptions import HTTPException
+
 from primavista.errors import InputError, PrimavistaError
 from primavista.storage.names import checked_name
 
@@ -101,8 +103,8 @@ class ServiceLimits:
     stop_seconds: float = 5.0
 
 
-class RefusedError(PrimavistaError):
-    """A request that the service refuses.
+class RefusedError(PrimavistaError, HTTPException):
+    """A request that the service refuses; FastAPI answers it with its status and reason.
 
     Args:
         status: The HTTP status, 400 to 499.
@@ -110,9 +112,12 @@ class RefusedError(PrimavistaError):
     """
 
     def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+        HTTPException.__init__(self, status, reason)
         self.reason = reason
+
+    def __str__(self) -> str:
+        """Return the reason."""
+        return self.reason
 
 
 @contextmanager

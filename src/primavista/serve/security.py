@@ -169,8 +169,6 @@ class AccessControl:
         # A public path does not count, because anybody may ask for it.
         with nullcontext() if _is_public(scope) else self.requests.holding():
             await self.app(scope, exchange.receive, exchange.send)
-        if exchange.refused is not None:
-            raise exchange.refused
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -200,11 +198,7 @@ class AccessControl:
 class _Exchange:
     """One request and its response.
 
-    It counts the bytes and the time of the body, adds the security headers to the response, and
-    holds the response back if the body was too large or too slow.
-
-    Attributes:
-        refused: The refusal of the body, if it was refused while it came.
+    It limits the bytes and the time of the body, and adds the security headers to the response.
     """
 
     def __init__(
@@ -215,13 +209,13 @@ class _Exchange:
         service: LearnerService,
         rate: RateLimiter,
     ) -> None:
-        self.refused: RefusedError | None = None
         self._rate = rate
         self._scope = scope
         self._receive = receive
         self._send = send
         self._limits = service.limits
         self._uploads = service.uploads
+        self._metrics = service.metrics
         self._most_bytes = self._limits.json_bytes
         self._received_bytes = 0
         self._body_end = time.monotonic() + self._limits.body_seconds
@@ -238,7 +232,7 @@ class _Exchange:
             raise self._too_large()
 
     async def receive(self) -> Message:
-        """Receive the next piece of the body."""
+        """Receive the next piece of the body; `RefusedError` if it is too large or too slow."""
         if self._body_complete:
             return await self._receive()
         try:
@@ -246,8 +240,8 @@ class _Exchange:
             more = message["type"] == "http.request" and message.get("more_body", False)
             self._body_complete = not more
             await self._count(len(message.get("body", b"")))
-        except RefusedError as refused:
-            self.refused = refused
+        except RefusedError:  # the application answers with it
+            self._metrics.count("refused")
             raise
         return message
 
@@ -277,11 +271,7 @@ class _Exchange:
         self._received_bytes = 0
 
     async def send(self, message: Message) -> None:
-        """Send the response, unless the body was refused; then `refuse` sends the reason."""
-        if self.refused is None or self._response_started:
-            await self._send_hardened(message)
-
-    async def _send_hardened(self, message: Message) -> None:
+        """Send the response, with the security headers."""
         if message["type"].endswith("http.response.start"):
             self._response_started = True
             headers = MutableHeaders(raw=list(message["headers"]))
@@ -298,9 +288,9 @@ class _Exchange:
             reason = refused.reason[:120]
             await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
             return
-        headers = {"www-authenticate": "Bearer"} if refused.status == 401 else None
-        response = JSONResponse({"detail": refused.reason}, refused.status, headers)
-        await response(self._scope, self._receive, self._send_hardened)
+        headers = {"www-authenticate": "Bearer"} if refused.status_code == 401 else None
+        response = JSONResponse({"detail": refused.reason}, refused.status_code, headers)
+        await response(self._scope, self._receive, self.send)
 
     def _may_deny(self) -> bool:
         """Return True if the server can answer a WebSocket's handshake with a response."""

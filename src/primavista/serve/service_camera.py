@@ -21,7 +21,7 @@ from primavista.media.camera import (
     steady_frames,
 )
 from primavista.media.images import ImageArray
-from primavista.serve.limits import RefusedError
+from primavista.serve.limits import RefusedError, refused_as
 
 FPS = 10.0
 LONGEST = 1280  # pixels of the longer side of a picture
@@ -50,7 +50,6 @@ class ServiceCamera:
         self._view = CameraView(source, size=None, fps=FPS, longest=LONGEST)
         self.name = self._view.name
         self.reason = "it has not given a frame yet"
-        self.online = False
         self._newest: CameraFrame | None = None
         self._stopped = Event()
         self._thread = Thread(target=self._read, name="camera", daemon=True)
@@ -66,6 +65,11 @@ class ServiceCamera:
             self._thread.join(1.0)
 
     @property
+    def online(self) -> bool:
+        """True if the camera gives frames."""
+        return self._newest is not None
+
+    @property
     def newest(self) -> CameraFrame:
         """The newest frame, RGB.
 
@@ -73,7 +77,7 @@ class ServiceCamera:
             RefusedError: If the camera is lost (409).
         """
         frame = self._newest
-        if not self.online or frame is None:
+        if frame is None:
             raise RefusedError(409, f"the camera gives no frame: {self.reason}")
         return frame
 
@@ -110,20 +114,15 @@ class ServiceCamera:
                 last = newest.at
                 frames.append(newest.image)
         if len(frames) < limit:
-            self._check_filmed(time.monotonic() - last, seconds)
+            with refused_as(409, CameraLostError):
+                check_filmed(self._view, time.monotonic() - last, seconds)
         return frames
-
-    def _check_filmed(self, silent: float, seconds: float) -> None:
-        try:
-            check_filmed(self._view, silent, seconds)
-        except CameraLostError as error:
-            raise RefusedError(409, str(error)) from error
 
     def _read(self) -> None:
         frames = steady_frames(self._view, patient=True, stopped=self._stopped, on_lost=self._lost)
         for frame in frames:
-            self._newest, self.online, self.reason = frame, True, ""
+            self._newest, self.reason = frame, ""
 
     def _lost(self, reason: str) -> None:
-        self.online, self._newest, self.reason = False, None, reason
+        self._newest, self.reason = None, reason
         log.warning("%s; trying again until it is back", reason)
