@@ -64,7 +64,7 @@ def test_the_test_frames_are_in_the_tables_of_comparisons(tmp_path: Path) -> Non
         for strategy in ("naive", "cwr*"):
             make_cell(tmp_path, strategy, "nicv2-79", run, facts=FACTS)
     series = build_series(read_results(tmp_path).cells)
-    pairs = pairwise_table("pairwise", "Pairs", series)
+    pairs = pairwise_table("pairwise", series)
     assert pairs.notes[0].startswith("Final accuracy on 40 test frames, paired by run")
     parity = parity_table(series, {("nicv2-79", "naive", "brn"): MeanStd(20.0, 1.0, 10)})
     assert parity.rows[0][parity.columns.index("test frames")] == "40"
@@ -205,7 +205,7 @@ def test_little_stored_data_is_not_shown_as_none(tmp_path: Path) -> None:
     make_cell(tmp_path, "er", stored=10_400, **TOYS)  # after three batches 31,200 bytes
     make_cell(tmp_path, "naive", **TOYS)
     series = build_series(read_results(tmp_path).cells)
-    table = accuracy_table("accuracy", "Accuracy", series)
+    table = accuracy_table("accuracy", series)
     column = table.columns.index("stored data (MB)")
     shown = {one.strategy: row[column] for one, row in zip(ranked(series), table.rows, strict=True)}
     assert format_value(shown["er"], table.digits) == "0.031"
@@ -238,7 +238,7 @@ def test_what_solves_nothing_has_no_time_of_solving(tmp_path: Path) -> None:
         place = make_cell(tmp_path, strategy, **TOYS)
         result = json.loads((place / "result.json").read_text())
         (place / "result.json").write_text(json.dumps({**result, "solve_seconds": seconds}))
-    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     column = table.columns.index("solving (s)")
     found = {row[1]: row[column] for row in table.rows}
     assert found == {"Naive": None, "DSLDA": MeanStd(2.0, None, 1)}

@@ -126,7 +126,6 @@ def test_figures_of_a_folder_have_the_width_asked_for(folder: Path, tmp_path: Pa
     assert pv.plot(folder, width="page").width == 6.25
     assert pv.plot(one, "classes", width=4.5).width == 4.5
     assert pv.plot(one, "confusion", width="page").width == 6.25
-    assert pv.plot(results.where(protocol="nicv2-3"), "categories", width="page").width == 6.25
     saved = pv.plot(one).save(tmp_path / "figure.pdf")
     assert saved.read_bytes().startswith(b"%PDF")
     assert b"<svg" in pv.plot(one).save(tmp_path / "figure.svg").read_bytes()
@@ -136,8 +135,6 @@ def test_what_cannot_be_drawn_is_said(folder: Path, tmp_path: Path) -> None:
     results = pv.load_results(folder)
     with pytest.raises(InputError, match=r"choose it with where.*AR1\* on NICv2-3"):
         pv.plot(results, "confusion")
-    with pytest.raises(InputError, match="choose one protocol"):
-        pv.plot(results, "categories")
     with pytest.raises(InputError, match="no figure 'pie'"):
         pv.plot(results, "pie")
     with pytest.raises(InputError, match="'column', 'page', or 2 to 30 inches"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from primavista.errors import FileError, MissingExtraError
-from primavista.report import page, write_report
+from primavista.report import texts, write_report
 
 pytestmark = pytest.mark.xdist_group("report")  # the large report is drawn by one process only
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -232,7 +232,6 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "accuracy-bn-vs-brn-nicv2-3",
         "accuracy-ni-ni",
         "accuracy-my-own-nicv2-3",
-        "categories-nicv2-3",
         "classes-nicv2-3-ar1-star",
         "classes-nicv2-3-ewc",
         "confusion-nicv2-4-cwr-star",
@@ -370,7 +369,7 @@ def test_without_matplotlib_or_jinja_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     make_cell(tmp_path, "ar1*")
-    monkeypatch.setattr(page, "templates", page.templates.__wrapped__)  # without its cache
+    texts.templates.cache_clear()
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r'pip install "primavista\[plots\]"'):
         write_report(tmp_path, figures=["svg"])

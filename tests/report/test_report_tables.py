@@ -20,13 +20,13 @@ from primavista.report.table import (
     Size,
     Table,
     Verdict,
-    escape_latex,
     format_value,
     to_csv,
     to_html,
     to_latex,
     to_markdown,
 )
+from primavista.report.texts import escape_latex
 
 from .test_report import CORE50_FACTS, make_cell
 
@@ -109,7 +109,7 @@ def test_efficiency_against_the_paper(tmp_path: Path) -> None:
             options={"norm": "bn"},
         )
     make_cell(tmp_path, "naive", "nicv2-79", 0)
-    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     nothing = (None, None, None)  # the paper has no times on another protocol
     none, two = Size(0.0), Size(2.0)
     assert table.rows == (
@@ -131,9 +131,9 @@ def test_the_published_files_give_the_target_table(shared: Path) -> None:
         published["nicv2-391", "ar1*", "brn"].runs[0][0] == 14.0
     )  # after batch 1, not after its first iteration
     for key, found in target_accuracies(published).items():
-        mean, std = TARGETS[key]
-        assert found.mean == pytest.approx(mean, abs=0.005001)
-        assert (found.std is None and std is None) or found.std == pytest.approx(std, abs=0.005001)
+        target = TARGETS[key]
+        assert found.mean == pytest.approx(target.mean, abs=0.005001)
+        assert found.std == target.std or found.std == pytest.approx(target.std, abs=0.005001)
     reference = (shared / "reference.md").read_text("utf-8")
     words = {"ar1*": "AR1*", "cwr*": "CWR*", "ewc": "EWC", "lwf": "LwF", "naive": "Naive"}
     for strategy, name in words.items():
@@ -234,7 +234,7 @@ def test_saturation_of_the_guard(tmp_path: Path) -> None:
 def test_a_cumulative_that_is_retrained_a_few_times_is_said(tmp_path: Path) -> None:
     options = {"norm": "bn"}
     make_cell(tmp_path, "cumulative", "nicv2-391", retrain=10, options=options)
-    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     notes = " ".join(table.notes)
     assert (
         "Cumulative was trained from scratch on everything seen so far, and tested, after 10 "
@@ -261,7 +261,7 @@ def test_gdumb_is_said_to_train_on_its_memory_and_to_be_tested_only_then(tmp_pat
     assert gdumb in page
     # above the figures, in the notes of three tables, and in the paragraph on methods
     assert page.count(all_seen) == page.count(stored) == 5
-    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     notes = " ".join(table.notes)
     assert gdumb in notes
     assert "The paper counts" not in notes  # its protocol is NICv2-391

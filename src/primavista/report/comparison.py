@@ -12,16 +12,6 @@ from primavista.report.series import MeanStd, mean_std
 from primavista.report.table import Verdict
 
 MARGIN = 2.0  # differences up to this many points of accuracy count as the same
-RULE = (
-    "Rule: a difference of two accuracies is given with its 90% confidence interval (Student's t), "
-    "so that each verdict is a test at the 5% level. Runs are compared pairwise (the same order of "
-    "batches) if both sides have two runs or more in common; otherwise as two samples of equal "
-    "variance, which needs three runs in all. “Better” holds if the whole interval is above 0 and "
-    f"does not hold if it is below 0. “The same” holds if the whole interval is within ±{MARGIN:g} "
-    f"points and does not hold if it is outside. “No better” holds if the whole interval is below "
-    f"{MARGIN:g} points and does not hold if it is above. Anything else is open, and the table "
-    "says whether the mean agrees with the claim. A claim holds if all its comparisons do."
-)
 # The 95% quantiles of Student's t with 1 to 20 degrees of freedom.
 _T = (
     *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
@@ -92,10 +82,8 @@ class Comparison:
     paired: bool = True
 
     @property
-    def estimate(self) -> Estimate | None:
-        """The difference; None if a side has no finished run."""
-        if not self.first or not self.second:
-            return None
+    def estimate(self) -> Estimate:
+        """The difference; each side has a finished run."""
         common = sorted(self.first.keys() & self.second.keys())
         if self.paired and len(common) > 1:
             return paired_estimate([self.first[run] - self.second[run] for run in common])
@@ -108,11 +96,9 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The outcome by `RULE`."""
+        """The outcome by the rule that the report states below its table of claims."""
         found = self.estimate
-        if found is None:
-            return Verdict("open: no run finished on both sides", "open")
-        agrees = "agrees" if self._agrees(found.difference) else "disagrees"
+        agrees = "agrees" if self._holds(found.difference, found.difference) else "disagrees"
         if found.half_width is None:
             return Verdict(f"open: one run each, which {agrees}", "open")
         low, high = found.difference - found.half_width, found.difference + found.half_width
@@ -131,6 +117,3 @@ class Comparison:
         if self.expected == "better":
             return high < 0
         return low > MARGIN or (self.expected == "the same" and high < -MARGIN)
-
-    def _agrees(self, difference: float) -> bool:
-        return self._holds(difference, difference)

@@ -1,25 +1,24 @@
-"""Accuracy against batches: one protocol, several protocols, and category by category."""
+"""Accuracy against batches: one protocol, or several protocols side by side."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from primavista.report.class_figures import class_curves, class_names, has_classes
 from primavista.report.figures import (
     LINE_STYLES,
     MARKER,
-    SMALL,
     LineStyle,
     Picture,
     drawing_style,
     new_figure,
 )
 from primavista.report.published import PublishedResults
-from primavista.report.series import MeanStd, Panel, Points, Series, mean_curve
-from primavista.report.titles import DATA_TITLES, FREEZING, protocol_title, shorten_names
+from primavista.report.series import MeanStd, Panel, Points, Series, by_panel
+from primavista.report.titles import DATA_TITLES, FREEZING, protocol_title
 from primavista.strategies.info import Look
 from primavista.strategies.registry import look_of, strategy_info
 
@@ -31,7 +30,6 @@ AUTHORS = "the authors, CORe50"
 BOLD_LETTERS, LETTERS = 12.5, 15.5  # per inch, of titles and of legends
 HANDLE = 0.5  # inches of a legend's entry beside its text
 LEGEND_LINE, TITLE_LINE = 0.135, 0.15  # inches
-MOST_CATEGORIES = 24
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Line:
     look: Look
     line_style: LineStyle
     points: Points
-    published: Points
+    published: Points = field(default_factory=list)
     test_frames: str | None = None
     finished: bool = True
 
@@ -67,62 +65,63 @@ class Line:
         """Our points and the authors'."""
         return [*self.points, *self.published]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of matplotlib for the line and its markers."""
+        marks = {"marker": self.look.marker, "markersize": MARKER}
+        return {"color": self.look.light, "linestyle": self.line_style, **marks}
 
-def line_styles(series: Sequence[Series]) -> list[LineStyle]:
-    """Return dashes for each series: the first of each strategy is solid, the next are dashed."""
-    seen: dict[str, int] = {}
-    styles = []
+
+def _series_lines(
+    series: Sequence[Series], published: PublishedResults, freezing: bool
+) -> list[Line]:
+    """Return the curves of one panel; the first of each strategy is solid, the next are dashed."""
+    lines = []
+    seen: Counter[str] = Counter()
     for one in series:
-        place = seen.get(one.strategy, 0)
-        seen[one.strategy] = place + 1
-        styles.append(LINE_STYLES[place % len(LINE_STYLES)])
-    return styles
-
-
-def strategy_lines(series: Sequence[Series], published: PublishedResults) -> list[Line]:
-    """Return the curves of one panel; the authors' are drawn over ours if both are on CORe50."""
-    lines = []
-    for one, line_style in zip(series, line_styles(series), strict=True):
-        over = _published_points(one, published) if one.panel.comparison.comparable else []
-        lines.append(_line(one, look_of(strategy_info(one.strategy)), line_style, over))
+        style = LINE_STYLES[seen[one.strategy] % len(LINE_STYLES)]
+        seen[one.strategy] += 1
+        look, scheme = look_of(strategy_info(one.strategy)), FREEZING.get(one.freeze)
+        if freezing:
+            look, style = scheme.look if scheme else look, "-"
+        theirs = published.get(one.published_key)
+        is_variant = one.name != strategy_info(one.strategy).title and one.norm != "bn"
+        over = [] if theirs is None or is_variant else theirs.curve()
+        finished = bool(one.done)
+        lines.append(Line(one.name, look, style, one.curve(), over, one.test_frames, finished))
     return [line for line in lines if line.points]
 
 
-def published_lines(series: Sequence[Series], published: PublishedResults) -> list[Line]:
-    """Return the authors' curves for a panel on other data, which stand beside it, not over it."""
-    lines = []
-    for one, line_style in zip(series, line_styles(series), strict=True):
-        if not one.panel.comparison.comparable:
-            theirs = _published_points(one, published)
-            look = look_of(strategy_info(one.strategy))
-            lines.append(Line(one.name, look, line_style, theirs, []))
-    return [line for line in lines if line.points]
+def panel_lines(
+    series: Sequence[Series],
+    published: PublishedResults,
+    *,
+    freezing: bool = False,
+    beside: bool = False,
+) -> dict[Panel, Sequence[Line]]:
+    """Return the curves of each panel; the authors' are drawn over ours if both are on CORe50.
 
-
-def freezing_lines(series: Sequence[Series]) -> list[Line]:
-    """Return the curves of fig:NI, in one colour per freezing scheme."""
-    lines = []
-    for one in series:
-        scheme = FREEZING.get(str(one.options.get("freeze")))
-        look = scheme.look if scheme else look_of(strategy_info(one.strategy))
-        lines.append(_line(one, look, "-", []))
-    return [line for line in lines if line.points]
-
-
-def _line(series: Series, look: Look, line_style: LineStyle, published: Points) -> Line:
-    ours, finished = series.curve(), bool(series.done)
-    return Line(series.name, look, line_style, ours, published, series.test_frames, finished)
-
-
-def _published_points(series: Series, published: PublishedResults) -> Points:
-    theirs = published.get(series.published_key)
-    is_variant = series.name != strategy_info(series.strategy).title and series.norm != "bn"
-    return [] if theirs is None or is_variant else theirs.curve()
-
-
-def authors_panel(panel: Panel) -> Panel:
-    """Return the panel of the authors' curves beside one of ours on other data."""
-    return replace(panel, data_name="core50", title=f"{protocol_title(panel.protocol)}, {AUTHORS}")
+    Args:
+        series: The series of all panels.
+        published: The authors' curves.
+        freezing: True for fig:NI, which has one colour per freezing scheme and no dashes.
+        beside: True if the authors' curves for panels on other data follow in panels of their own.
+    """
+    ours: dict[Panel, Sequence[Line]] = {}
+    theirs: dict[Panel, Sequence[Line]] = {}
+    for panel, own in by_panel(series).items():
+        lines = _series_lines(own, published, freezing)
+        if not panel.comparison.comparable:
+            found = [one for one in lines if one.published]
+            if beside and found:
+                title = f"{protocol_title(panel.protocol)}, {AUTHORS}"
+                theirs[replace(panel, data_name="core50", title=title)] = [
+                    Line(one.name, one.look, one.line_style, one.published) for one in found
+                ]
+            lines = [replace(one, published=[]) for one in lines]
+        if lines:
+            ours[panel] = lines
+    return ours | theirs
 
 
 def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> Picture:
@@ -139,7 +138,7 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
         _draw_axes(axes, title, lines, _highest(lines))
         axes.set_xlabel(f"training batch{note}", labelpad=2)
         axes.set_ylabel(accuracy_label(line.test_frames for line in lines), labelpad=2)
-        _place_legend(figure, dict(zip(labels, map(_handle, lines), strict=True)), columns)
+        _place_legend(figure, {line.label: line.settings for line in lines}, columns)
     described = f"Accuracy against batches, {panel.title}: {', '.join(labels)}"
     return Picture(name, described, figure)
 
@@ -148,9 +147,10 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
     """Draw several panels in one figure, with one scale and one legend."""
     across = _across(len(panels), width)
     down = -(-len(panels) // across)
-    named = {line.name: _handle(line) for lines in panels.values() for line in lines}
+    named = {line.name: line.settings for lines in panels.values() for line in lines}
     columns = legend_columns(list(named), width)
-    titles = [fill(panel.title, int(BOLD_LETTERS * (width / across - 0.4))) for panel in panels]
+    names = [_title(panel, panels) for panel in panels]
+    titles = [fill(title, int(BOLD_LETTERS * (width / across - 0.4))) for title in names]
     row = max(1.8, min(2.5, 0.95 * width / across)) + TITLE_LINE * "".join(titles).count("\n")
     high = max(map(_highest, panels.values()))
     with drawing_style():
@@ -163,21 +163,15 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
                 label = accuracy_label(line.test_frames for line in lines)
                 axes.set_ylabel(label.replace(" on ", "\non "), labelpad=2)
         _place_legend(figure, named, columns)
-    described = ", ".join(panel.title for panel in panels)
-    return Picture(name, f"Accuracy against batches: {described}", figure)
+    return Picture(name, f"Accuracy against batches: {', '.join(names)}", figure)
 
 
-def with_authors(
-    ours: Mapping[Panel, Sequence[Line]], theirs: Mapping[Panel, Sequence[Line]]
-) -> dict[Panel, Sequence[Line]]:
-    """Return our panels followed by the authors' on CORe50; titles then name the data set."""
-    if not theirs:
-        return dict(ours)
-    named = {}
-    for panel, lines in ours.items():
-        data = DATA_TITLES.get(panel.data_name, panel.data_name)
-        named[replace(panel, title=f"{panel.title}, {data}")] = lines
-    return {**named, **{authors_panel(panel): lines for panel, lines in theirs.items()}}
+def _title(panel: Panel, panels: Iterable[Panel]) -> str:
+    """Return the title of a panel; it names the data set if the authors' curves stand beside it."""
+    authors = [one for one in panels if one.title.endswith(AUTHORS)]
+    if not authors or panel in authors:
+        return panel.title
+    return f"{panel.title}, {DATA_TITLES.get(panel.data_name, panel.data_name)}"
 
 
 def _across(panels: int, width: float) -> int:
@@ -230,21 +224,8 @@ def _draw_line(axes: Axes, line: Line) -> None:
         zorder=2.5,
         markevery=(every // 2, every) if len(batches) > 12 else 1,
         clip_on=False,  # the first and last markers lie on the edges of the axes
-        **_line_look(line.look, line.line_style),
+        **line.settings,
     )
-
-
-def _line_look(look: Look, line_style: LineStyle, size: float = 1.0) -> dict[str, Any]:
-    return {
-        "color": look.light,
-        "linestyle": line_style,
-        "marker": look.marker,
-        "markersize": size * MARKER,
-    }
-
-
-def _handle(line: Line) -> dict[str, Any]:
-    return _line_look(line.look, line.line_style)
 
 
 def _place_legend(figure: Figure, looks: Mapping[str, dict[str, Any]], columns: int) -> None:
@@ -298,64 +279,3 @@ def _ticks(last: int) -> list[int]:
     steps = (5, 10, 20, 25, 50, 100, 200, 500, 1000, 10**9)
     step = next(step for step in steps if last / step <= 5)
     return [1, *(tick for tick in range(step, last, step) if last - tick > 0.4 * step), last]
-
-
-def draw_categories(
-    panel: Panel, series: Sequence[Series], name: str, width: float
-) -> Picture | None:
-    """Draw the mean accuracy of the classes of each category, one small figure per category."""
-    labels_of = _labels_by_category(series)
-    if not 1 < len(labels_of) <= MOST_CATEGORIES:
-        return None
-    across = min(len(labels_of), max(2, round(width / 1.35)))
-    down = -(-len(labels_of) // across)
-    titles = shorten_names(list(labels_of), int(LETTERS * (width - 0.5) / across) - 2)
-    looks = {
-        one.name: _line_look(look_of(strategy_info(one.strategy)), style, 0.7)
-        for one, style in zip(series, line_styles(series), strict=True)
-    }
-    columns = legend_columns(list(looks), width)
-    what = f"{panel.title}: {accuracy_label([one.test_frames for one in series])} over the batches"
-    title = fill(what, int(BOLD_LETTERS * width))
-    height = 1.1 * down + TITLE_LINE * (2 + title.count("\n"))
-    with drawing_style():
-        figure = new_figure(width, height + LEGEND_LINE * -(-len(looks) // columns))
-        figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
-        for place, labels in enumerate(labels_of.values()):
-            axes = figure.add_subplot(down, across, place + 1)
-            last = _draw_category(axes, labels, series, looks)
-            axes.set_title(titles[place], fontsize=SMALL, loc="left", pad=3)
-            axes.set_ylim(0, 100)
-            axes.set_xticks(sorted({1, last}))
-            axes.set_yticks([0, 50, 100])
-            is_lowest = place + across >= len(labels_of)
-            axes.tick_params(length=2, labelleft=place % across == 0, labelbottom=is_lowest)
-        _place_legend(figure, looks, columns)
-    return Picture(name, f"Accuracy by category, {panel.title}: {', '.join(labels_of)}", figure)
-
-
-def _draw_category(
-    axes: Axes, labels: Sequence[str], series: Sequence[Series], looks: Mapping[str, dict[str, Any]]
-) -> int:
-    """Draw the curves of one category, and return the last batch that was tested."""
-    last = 1
-    for one in series:
-        curves = [item for cell in one.cells for item in class_curves(cell).items()]
-        points = mean_curve([curve for label, curve in curves if label in labels])
-        if points:
-            last = max(last, points[-1][0])
-            every = max(1, len(points) // 4)
-            axes.plot(*_coordinates(points), markevery=every, clip_on=False, **looks[one.name])
-    return last
-
-
-def _labels_by_category(series: Sequence[Series]) -> dict[str, list[str]]:
-    """Return the labels of each category, from the first finished cell that knows its classes."""
-    done = [cell for one in series for cell in one.done if has_classes(cell)]
-    if not done:
-        return {}
-    names, categories = class_names(done[0])
-    labels_of: dict[str, list[str]] = {}
-    for label, category in zip(class_curves(done[0]), categories or names, strict=False):
-        labels_of.setdefault(category, []).append(label)
-    return labels_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ INK, FAINT, GRID = "#1f2329", "#5b636d", "#dfe3e8"
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
 WIDTHS = {"column": 3.05, "page": 6.25}
 NARROWEST, WIDEST = 2.0, 30.0  # inches
-SMALL = 7.0  # points: the smallest type
+SMALL = 7.0  # points: the smallest type, as in `figures.mplstyle`
 MARKER = 3.0  # points
 LineStyle = str | tuple[int, tuple[float, ...]]
 LINE_STYLES: tuple[LineStyle, ...] = (
@@ -35,41 +35,6 @@ LINE_STYLES: tuple[LineStyle, ...] = (
     (0, (5, 1.5, 1, 1.5)),
     (0, (2, 1.2)),
 )
-STYLE: dict[str, Any] = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8.5,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.edgecolor": FAINT,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.pad": 2.5,
-    "ytick.major.pad": 2.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "figure.constrained_layout.w_pad": 0.05,
-    "figure.constrained_layout.h_pad": 0.05,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "primavista",
-    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
-    "text.parse_math": False,
-}
 DPI = 300
 SUFFIXES = (".pdf", ".svg", ".png")
 _HEX = re.compile(r"#[0-9a-f]{6}")
@@ -138,17 +103,6 @@ class Picture:
         content = self._rendered("svg", metadata=nothing, transparent=not self.on_white)
         return content.decode()
 
-    @cached_property
-    def png(self) -> bytes:
-        """The figure as PNG on white, with 300 pixels per inch."""
-        return self._rendered("png", dpi=DPI, facecolor="white", metadata={"Software": None})
-
-    @cached_property
-    def pdf(self) -> bytes:
-        """The figure as PDF with embedded TrueType fonts."""
-        nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
-        return self._rendered("pdf", metadata=nothing, transparent=True)
-
     @property
     def width(self) -> float:
         """The width in inches."""
@@ -188,10 +142,14 @@ class Picture:
         """Return the content of a file of the figure, by its suffix."""
         if suffix == ".svg":
             return self.svg.encode()
-        return self.pdf if suffix == ".pdf" else self.png
+        if suffix == ".pdf":
+            nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+            return self._rendered("pdf", metadata=nothing, transparent=True)
+        nothing = {"Software": None}
+        return self._rendered("png", dpi=DPI, facecolor="white", metadata=nothing)
 
     def _repr_png_(self) -> bytes:
-        return self.png
+        return self.content(".png")
 
     def inline(self, palette: Palette) -> str:
         """Return the SVG for the page.
@@ -236,8 +194,17 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def drawing_style(changes: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
-    """Return the context in which figures are drawn and saved; `changes` are made to `STYLE`."""
+@cache
+def _style() -> dict[str, Any]:
+    """Return the style of all figures, without the settings that it leaves to matplotlib."""
+    matplotlib = require_extra("matplotlib", "plots")
+    path = Path(__file__).with_name("figures.mplstyle")
+    return dict(matplotlib.rc_params_from_file(path, use_default_template=False))
+
+
+def drawing_style(grid: bool = True) -> AbstractContextManager[None]:
+    """Return the context in which figures are drawn and saved."""
     context: AbstractContextManager[None]
-    context = require_extra("matplotlib", "plots").rc_context({**STYLE, **(changes or {})})
+    settings = _style() | {"axes.grid": grid}
+    context = require_extra("matplotlib", "plots").rc_context(settings)
     return context

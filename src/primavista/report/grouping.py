@@ -37,6 +37,11 @@ class ReportGroup:
         strategies = {one.strategy for one in self.series}
         return len(strategies) == 1 and differing_keys(settings) == {"freeze"}
 
+    @property
+    def cells(self) -> list[StoredCell]:
+        """The cells of all series."""
+        return [cell for one in self.series for cell in one.cells]
+
     def file_stem(self, *parts: str) -> str:
         """Return the name of a file of the group; the kind of figure or table comes first."""
         kind, *others = parts
@@ -84,37 +89,33 @@ def group_cells(
     cells_of: dict[str, list[StoredCell]] = {}
     origins: dict[str, dict[str, FigureGroup]] = {}
     for cell in cells:
-        for group in _groups_of(cell):
-            figure = _figure(group.name)
+        for origin in _groups_of(cell):
+            figure = _figure(origin.name)
             cells_of.setdefault(figure, []).append(cell)
-            origins.setdefault(figure, {})[group.name] = group
+            origins.setdefault(figure, {})[origin.name] = origin
+
+    def order(figure: str) -> tuple[int, bool]:
+        """The order of the plan; without one, the results come first."""
+        return min(one.number for one in origins[figure].values()), figure != RESULTS
+
     norms = _with_both_norms(build_series(cell for own in cells_of.values() for cell in own))
-    order = sorted(cells_of, key=lambda figure: _order(figure, origins[figure].values()))
-    shown = [figure for figure in order if figure != BN or not norms]
-    stems = ["", *unique_slugs(shown)[1:]]
-    return ReportData(
-        cells=cells,
-        published=published,
-        page_width=page_width,
-        groups=[
-            _report_group(_title(figure, list(origins[figure].values())), stem, cells_of[figure])
-            for figure, stem in zip(shown, stems, strict=False)
-        ],
-        norms=norms,
-        behind_claims=build_series(filter(_only_for_claims, cells)),
-        claims=check_claims(cells),
-    )
-
-
-def _only_for_claims(cell: StoredCell) -> bool:
-    return bool(cell.groups) and all(group.claim for group in cell.groups)
+    shown = [one for one in sorted(cells_of, key=order) if one != BN or not norms]
+    groups = []
+    for figure, stem in zip(shown, ["", *unique_slugs(shown)[1:]], strict=False):
+        title = _title(figure, origins[figure].values())
+        group = ReportGroup(title, stem, build_series(cells_of[figure]))
+        groups.append(_by_freezing(group) if group.freezing else group)
+    behind = [cell for cell in cells if cell.groups and all(one.claim for one in cell.groups)]
+    claims = check_claims(cells)
+    return ReportData(cells, published, page_width, groups, norms, build_series(behind), claims)
 
 
 def _groups_of(cell: StoredCell) -> list[FigureGroup]:
     """Return the groups that a cell belongs to, claims aside."""
-    if not cell.groups:
-        return [FigureGroup("fig:NI" if _shows_freezing(cell) else f"fig:{RESULTS}")]
-    return [group for group in cell.groups if not group.claim]
+    if cell.groups:
+        return [group for group in cell.groups if not group.claim]
+    shows_freezing = (cell.protocol, cell.strategy) == ("ni", "naive") and "freeze" in cell.options
+    return [FigureGroup("fig:NI" if shows_freezing else f"fig:{RESULTS}")]
 
 
 def _figure(name: str) -> str:
@@ -123,44 +124,21 @@ def _figure(name: str) -> str:
     return rest.split()[0] if kind in ("fig", "tab") and rest.strip() else name
 
 
-def _order(figure: str, groups: Iterable[FigureGroup]) -> tuple[int, bool]:
-    """Return a sorting key: the order of the plan; without one, the results come first."""
-    return min(group.number for group in groups), figure != RESULTS
-
-
-def _title(figure: str, groups: Sequence[FigureGroup]) -> str:
+def _title(figure: str, groups: Iterable[FigureGroup]) -> str:
     in_order = sorted(groups, key=lambda group: group.number)
-    titles = dict.fromkeys(group.title for group in in_order if group.title)
-    joined = "; ".join(titles)
-    return joined if joined and len(groups) == 1 else TITLES.get(figure, joined or figure)
+    joined = "; ".join(dict.fromkeys(group.title for group in in_order if group.title))
+    return joined if joined and len(in_order) == 1 else TITLES.get(figure, joined or figure)
 
 
-def _report_group(title: str, stem: str, cells: Iterable[StoredCell]) -> ReportGroup:
-    group = ReportGroup(title, stem, build_series(cells))
-    return replace(group, series=_by_freezing(group.series)) if group.freezing else group
-
-
-def _shows_freezing(cell: StoredCell) -> bool:
-    return cell.protocol == "ni" and cell.strategy == "naive" and "freeze" in cell.options
-
-
-def _by_freezing(series: Iterable[Series]) -> list[Series]:
+def _by_freezing(group: ReportGroup) -> ReportGroup:
     """Name the series by what is frozen and sort them in the paper's order."""
-    order = list(FREEZING)
-
-    def place(one: Series) -> int:
-        return order.index(_frozen(one)) if _frozen(one) in order else len(order)
-
-    return [replace(one, name=_freezing_name(one)) for one in sorted(series, key=place)]
-
-
-def _freezing_name(series: Series) -> str:
-    scheme = FREEZING.get(_frozen(series))
-    return scheme.title if scheme else series.name
-
-
-def _frozen(series: Series) -> str:
-    return str(series.options.get("freeze"))
+    order = [*FREEZING]
+    order += [one.freeze for one in group.series if one.freeze not in FREEZING]
+    named = []
+    for one in sorted(group.series, key=lambda one: order.index(one.freeze)):
+        scheme = FREEZING.get(one.freeze)
+        named.append(replace(one, name=scheme.title) if scheme else one)
+    return replace(group, series=named)
 
 
 def _with_both_norms(series: Sequence[Series]) -> list[Series]:
@@ -171,9 +149,8 @@ def _with_both_norms(series: Sequence[Series]) -> list[Series]:
     norms: dict[tuple[Panel, str], set[str | None]] = {}
     for one in series:
         norms.setdefault((one.panel, one.strategy), set()).add(one.norm)
-    both = {key for key, found in norms.items() if {"bn", "brn"} <= found}
     return [
         one
         for one in series
-        if (one.panel, one.strategy) in both and not strategy_info(one.strategy).joint
+        if norms[one.panel, one.strategy] >= {"bn", "brn"} and not strategy_info(one.strategy).joint
     ]

@@ -11,44 +11,38 @@ from primavista import __version__
 from primavista.errors import require_extra
 from primavista.report.figures import Palette, Picture
 from primavista.report.published import PAPER
-from primavista.report.table import Table, templates
+from primavista.report.table import Table
+from primavista.report.texts import templates
 from primavista.report.titles import slug
 
 MEDIA = {"csv": "text/csv", "tex": "application/x-tex"}  # of the files that the page offers
 Files = Mapping[str, str]  # the name of each file of a table or paragraph, and its content
-
-
-@dataclass(frozen=True)
-class Collapsible:
-    """Figures under a heading that opens and closes, with a sentence above them."""
-
-    title: str
-    pictures: tuple[Picture, ...]
-    is_open: bool = False
-    text: str = ""
+Cards = tuple[tuple[str, str, str], ...]  # a number with a line above it and a line below it
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: text, figures, tables and collapsible figures, in this order.
+    """A part of the page: text, figures, tables and parts that open and close, in this order.
 
     Args:
         title: The heading.
         text: Paragraphs of plain text.
         pictures: The figures.
         tables: The tables.
-        collapsibles: Figures that are shown on demand.
+        parts: What is shown on demand.
         extra: Figures that are files only, not on the page.
         methods: A paragraph to paste into a document.
+        is_open: True for a part that is shown from the beginning.
     """
 
     title: str
     text: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
-    collapsibles: tuple[Collapsible, ...] = ()
+    parts: tuple[Section, ...] = ()
     extra: tuple[Picture, ...] = ()
     methods: str = ""
+    is_open: bool = False
 
     @property
     def anchor(self) -> str:
@@ -58,17 +52,8 @@ class Section:
     @property
     def all_pictures(self) -> list[Picture]:
         """Every figure of the section, on the page or not."""
-        hidden = [picture for part in self.collapsibles for picture in part.pictures]
+        hidden = [picture for part in self.parts for picture in part.pictures]
         return [*self.pictures, *self.extra, *hidden]
-
-
-@dataclass(frozen=True)
-class Card:
-    """One number at the top of the page, with a line above and a line below it."""
-
-    title: str
-    value: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -77,7 +62,7 @@ class Page:
 
     Args:
         title: The heading.
-        lead: The first sentence.
+        lead: The first sentences.
         palette: The colours of the figures.
         notes: Remarks at the top.
         warnings: Warnings at the top.
@@ -88,15 +73,10 @@ class Page:
     title: str
     lead: str
     palette: Palette
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    cards: tuple[Card, ...] = ()
-    sections: tuple[Section, ...] = ()
-
-    @property
-    def tables(self) -> list[Table]:
-        """The tables of all sections."""
-        return [table for section in self.sections for table in section.tables]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    cards: Cards
+    sections: tuple[Section, ...]
 
 
 def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
@@ -109,18 +89,15 @@ def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     """
     safe = require_extra("markupsafe", "plots").Markup
     style = files("primavista.report").joinpath("style.css").read_text("utf-8")
-    html: str = (
-        templates()
-        .get_template("page.html.jinja")
-        .render(
-            page=page,
-            style=safe(style + page.palette.css()),
-            draw=lambda picture: safe(picture.inline(page.palette)),
-            downloads=downloads,
-            encode=lambda text: base64.b64encode(text.encode()).decode(),
-            media=MEDIA,
-            version=__version__,
-            paper=PAPER,
-        )
+    template = templates().get_template("page.html.jinja")
+    html: str = template.render(
+        page=page,
+        style=safe(style + page.palette.css()),
+        draw=lambda picture: safe(picture.inline(page.palette)),
+        downloads=downloads,
+        encode=lambda text: base64.b64encode(text.encode()).decode(),
+        media=MEDIA,
+        version=__version__,
+        paper=PAPER,
     )
     return html

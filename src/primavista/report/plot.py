@@ -12,16 +12,16 @@ from primavista.bench.folder import BatchMetrics, CellResult
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import InputError
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
-from primavista.report.curves import draw_all, draw_categories, draw_panel, strategy_lines
-from primavista.report.figures import Picture, drawing_style, printed_width
+from primavista.report.curves import draw_all, draw_panel, panel_lines
+from primavista.report.figures import Picture, printed_width
 from primavista.report.read import StoredCell
 from primavista.report.records import Results, load_results
-from primavista.report.series import Panel, Series, build_series, by_panel
+from primavista.report.series import Panel, Series, build_series
+from primavista.report.stream_figures import stream_picture
 from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import Stream
-from primavista.streams.pictures import draw_stream
 
-Kind = Literal["accuracy", "classes", "confusion", "categories"]
+Kind = Literal["accuracy", "classes", "confusion"]
 Steps = Sequence[Step]
 
 
@@ -40,7 +40,6 @@ def plot(
         kind: `accuracy`: accuracy against batches, with a band of one sample standard deviation.
             `classes`: the accuracy of every class over time, of one strategy.
             `confusion`: the confusion matrix of one strategy.
-            `categories`: accuracy against batches by category, of one protocol.
         width: `column` (3.05 inches), `page` (6.25 inches), or a number of inches.
 
     Returns:
@@ -54,7 +53,8 @@ def plot(
     """
     inches = printed_width(width)
     if isinstance(what, Stream):
-        return _stream_picture(what, inches)
+        described = f"{what.name}, run {what.run}"
+        return stream_picture(what, inches, "stream", described)
     if kind not in DRAW:
         raise InputError(f"no figure {kind!r}: choose one of {', '.join(DRAW)}")
     series = _series_of(what)
@@ -62,13 +62,6 @@ def plot(
     if picture is None:
         raise InputError(f"there is nothing to draw for {kind!r}: no test recorded what it needs")
     return picture
-
-
-def _stream_picture(stream: Stream, width: float) -> Picture:
-    with drawing_style({"axes.grid": False}):
-        figure = draw_stream(stream, width)
-    title = f"Classes encountered over time, {stream.name}, run {stream.run}"
-    return Picture("stream", title, figure, on_white=True)
 
 
 def _series_of(
@@ -117,19 +110,10 @@ def _cell_of_steps(name: str, run: int, steps: Sequence[Step]) -> StoredCell:
 
 
 def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
-    panels = {panel: strategy_lines(own, {}) for panel, own in by_panel(series).items()}
-    drawn = {panel: lines for panel, lines in panels.items() if lines}
-    if len(drawn) > 1:
-        return draw_all("accuracy", drawn, width)
-    return next((draw_panel("accuracy", *item, width) for item in drawn.items()), None)
-
-
-def _categories(series: Sequence[Series], width: float) -> Picture | None:
-    panels = by_panel(series)
+    panels = panel_lines(series, {})
     if len(panels) > 1:
-        titles = ", ".join(panel.title for panel in panels)
-        raise InputError(f"choose one protocol with where(protocol=...); there are {titles}")
-    return next((draw_categories(*item, "categories", width) for item in panels.items()), None)
+        return draw_all("accuracy", panels, width)
+    return next((draw_panel("accuracy", *item, width) for item in panels.items()), None)
 
 
 def _classes(series: Sequence[Series], width: float) -> Picture | None:
@@ -154,5 +138,4 @@ DRAW: dict[str, Callable[[Sequence[Series], float], Picture | None]] = {
     "accuracy": _accuracy,
     "classes": _classes,
     "confusion": _confusion,
-    "categories": _categories,
 }

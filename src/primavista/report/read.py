@@ -230,6 +230,15 @@ class FolderResults:
     superseded: list[StoredCell] = field(default_factory=list)
     title: str = ""
 
+    @property
+    def total(self) -> int:
+        """The number of cells that were begun, damaged ones included."""
+        return len(self.cells) + len(self.damaged)
+
+    def count(self, status: Status) -> int:
+        """Return the number of cells with a status."""
+        return sum(cell.status == status for cell in self.cells)
+
 
 def read_results(folder: Path) -> FolderResults:
     """Read every cell under a folder that `primavista bench run` wrote.

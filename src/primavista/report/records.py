@@ -12,7 +12,7 @@ from primavista.bench.metrics import MEASURES, Measures
 from primavista.errors import InputError, require_extra
 from primavista.notebook import html_table
 from primavista.report.read import Status, StoredCell, read_results
-from primavista.report.result_tables import accuracy_table
+from primavista.report.result_tables import best_accuracies
 from primavista.report.series import base_name, build_series
 from primavista.report.table import format_value
 
@@ -275,7 +275,7 @@ class Results(Records[RunRecord]):
         return "; ".join(parts)
 
     def _repr_html_(self) -> str:
-        table = accuracy_table("accuracy", "Final accuracy", build_series(self.cells))
+        table = best_accuracies(build_series(self.cells))
         rows = [[format_value(value, table.digits) for value in row] for row in table.rows]
         return html_table(rows, header=table.columns, caption="Final accuracy")
 

@@ -10,9 +10,9 @@ from primavista.bench import metrics
 from primavista.bench.metrics import Better
 from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
-from primavista.report.published import EFFICIENCY, Efficiency, PublishedKey
+from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Series, by_panel, mean_std
+from primavista.report.series import MeanStd, Series, by_panel, mean_std, number_range
 from primavista.report.table import (
     Difference,
     Row,
@@ -22,6 +22,7 @@ from primavista.report.table import (
     Verdict,
     format_value,
 )
+from primavista.report.texts import write_texts
 from primavista.report.titles import DATA_TITLES
 from primavista.strategies.registry import strategy_info
 
@@ -64,8 +65,7 @@ def _unfinished_runs(series: Series) -> str | None:
 
 def _transfer_frames(series: Series) -> str | None:
     """Return the numbers of frames that forward transfer was measured on."""
-    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
-    return " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
+    return number_range(map(int, series.finals("transfer_frames").values()))
 
 
 PROTOCOL = Column("protocol", lambda one: one.panel.title)
@@ -74,6 +74,7 @@ FINAL = Column("final accuracy (%)", Series.final, "high")
 RUNS = Column("runs", lambda one: len(one.done))
 TEST_FRAMES = Column("test frames", lambda one: one.test_frames)
 STORED = Column("stored data (MB)", _stored)
+ORDERS = Column("orders of batches", lambda one: one.orders)
 # The measures after accuracy.
 MEASURES = {
     name: Column(metrics.TITLES[name], partial(Series.final, metric=name), metrics.BETTER[name])
@@ -89,7 +90,6 @@ def series_table(
     columns: Sequence[Column],
     first: int,
     digits: int = 2,
-    caption: str = "",
 ) -> Table:
     """Return a table with one row per series, with the best values in bold.
 
@@ -97,7 +97,7 @@ def series_table(
     """
     titles = tuple(column.title for column in columns)
     rows = tuple(tuple(column.value(one) for column in columns) for one in series)
-    table = Table(name, title, titles, rows, digits=digits, caption=caption)
+    table = Table(name, title, titles, rows, digits=digits)
     better = {column.title: column.better for column in columns if column.better}
     rivals = [not strategy_info(one.strategy).joint for one in series]
     return best_values(table.without_empty_columns(first), better, rivals)
@@ -109,10 +109,7 @@ def ranked(series: Sequence[Series]) -> list[Series]:
     Strategies that train on all data at once follow after the others, since they are a bound and
     not a rival; series without a finished run come last.
     """
-    found: list[Series] = []
-    for own in by_panel(series).values():
-        found += sorted(own, key=_rank)
-    return found
+    return [one for own in by_panel(series).values() for one in sorted(own, key=_rank)]
 
 
 def _rank(series: Series) -> tuple[bool, bool, float]:
@@ -141,12 +138,10 @@ def best_values(table: Table, better: Mapping[str, Better], rivals: Sequence[boo
                 continue
             best = max(known.values()) if better[title] == "high" else min(known.values())
             shown = format_value(best, table.digits)
-            found |= {
-                (row, column)
-                for row, value in known.items()
-                if format_value(value, table.digits) == shown
-            }
-    return table.with_bold(found)
+            for row, value in known.items():
+                if format_value(value, table.digits) == shown:
+                    found.add((row, column))
+    return replace(table, bold=frozenset(found))
 
 
 def _number(value: Value) -> float | None:
@@ -157,93 +152,45 @@ def _number(value: Value) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def tuned_runs(cells: Sequence[StoredCell]) -> list[int]:
-    """Return the runs on which hyperparameters were chosen."""
-    tuned = {cell.cell.hyperparameters_chosen_on_run for cell in cells}
-    return sorted(run for run in tuned if run is not None)
+def _cells(series: Sequence[Series]) -> list[StoredCell]:
+    return [cell for one in series for cell in one.cells]
 
 
-def tuned_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
-    """Return the remark on the runs on which hyperparameters were chosen, if there are any."""
-    tuned = tuned_runs(cells)
-    runs = ", ".join(map(str, tuned))
-    if not tuned:
-        return ()
-    if {cell.run for cell in cells} <= set(tuned):
-        return (f"Hyperparameters were chosen on run {runs}, and there is no other run here.",)
-    return (
-        f"Hyperparameters were chosen on run {runs} and then fixed: "
-        "that run is part of the means, as in the paper.",
-    )
+def _finished(series: Sequence[Series]) -> list[Series]:
+    """Return the ranked series that have a finished run, or all if there is none."""
+    return [one for one in ranked(series) if one.done] or ranked(series)
 
 
-def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
-    """Return the remark on what varies between runs, if there are several."""
-    if len({cell.run for cell in cells}) < 2:
-        return ()
-    varies = varying(cells)
-    same = [name for name, own in varies.items() if not own]
-    text = f"Runs differ in {' and in '.join(name for name, own in varies.items() if own)}"
-    if same:
-        text += f"; {' and '.join(same)} {'is' if len(same) == 1 else 'are'} the same in all"
-    return (f"{text}. A deviation of 0 means that all runs came to the same number.",)
-
-
-def varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
-    """Return what may vary between runs, and whether it does."""
-    return {
-        "the order of the batches": True,
-        "the seed of the strategy": len({cell.cell.seed for cell in cells}) > 1,
-        "the split into training and test sessions": all(cell.varies_split for cell in cells),
-    }
-
-
-def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
-    """Return the table to publish: a few measures, sorted by accuracy, the best in bold.
+def best_accuracies(series: Sequence[Series], name: str = "accuracy") -> Table:
+    """Return a few measures, sorted by accuracy, the best in bold.
 
     Series without a finished run are left out, unless there is no other.
     """
-    chosen = [one for one in ranked(series) if one.done] or ranked(series)
-    cells = [cell for one in chosen for cell in one.cells]
+    chosen = _finished(series)
     has_new_classes = any(one.finals("seen_accuracy") != one.finals() for one in chosen)
     shown = PUBLISHED if has_new_classes else PUBLISHED[:-1]
     measures = [column for measure, column in MEASURES.items() if measure in shown]
     columns = (PROTOCOL, STRATEGY, FINAL, STORED, *measures, TEST_FRAMES, RUNS)
-    caption = _caption(chosen, cells)
-    table = series_table(name, title, chosen, columns, 3, digits=1, caption=caption)
-    notes = (*_bound_note(chosen), *_stored_note(table), *_tests_note(cells))
-    return replace(table, notes=notes)
+    return series_table(name, "Final accuracy", chosen, columns, 3, digits=1)
 
 
-def _caption(series: Sequence[Series], cells: Sequence[StoredCell]) -> str:
-    names = dict.fromkeys(DATA_TITLES.get(c.data_name, c.data_name) for c in cells)
-    several = any(len(one.done) > 1 for one in series)
-    spread = ", mean and sample standard deviation over runs" if several else ""
-    where = ", ".join(names)
-    return f"Accuracy after the last batch on {where}{spread}. The best values are bold."
-
-
-def _bound_note(series: Sequence[Series]) -> list[str]:
-    bounds = [one.name for one in series if strategy_info(one.strategy).joint]
-    names = ", ".join(dict.fromkeys(bounds))
-    return [f"{names}: trained on all data at once, not among the best."] if names else []
-
-
-def _stored_note(table: Table) -> list[str]:
-    if STORED.title not in table.columns:
-        return []
-    return ["Stored data: frames or activations kept for rehearsal; 1 MB is 1,000,000 bytes."]
-
-
-def _tests_note(cells: Sequence[StoredCell]) -> list[str]:
-    """Say which strategies have other tests than the rest: averages over them are not the same."""
-    found = retrained_note(cells)
-    if not found or all(cell.cell.retrain is not None for cell in cells):
-        return []
-    return [
-        "Measures over several tests, such as averages and forgetting, are over the tests that a "
-        f"strategy had. Not all had the same. {' '.join(found)}"
-    ]
+def accuracy_table(name: str, series: Sequence[Series]) -> Table:
+    """Return the table to publish: that of `best_accuracies`, with a caption and notes."""
+    table = best_accuracies(series, name)
+    chosen = _finished(series)
+    cells = _cells(chosen)
+    several = any(len(one.done) > 1 for one in chosen)
+    data = dict.fromkeys(DATA_TITLES.get(cell.data_name, cell.data_name) for cell in cells)
+    bounds = [one.name for one in chosen if strategy_info(one.strategy).joint]
+    notes = write_texts(
+        "accuracy",
+        bounds=dict.fromkeys(bounds),
+        stored=STORED.title in table.columns,
+        cells=cells,
+        retrained=retrained_note(cells),
+    )
+    (caption,) = write_texts("accuracy_caption", data=data, several=several)
+    return replace(table, notes=notes, caption=caption)
 
 
 def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
@@ -252,8 +199,9 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
     Columns after the fifth that would be empty are left out.
     """
     chosen = ranked(series)
-    cells = [cell for one in chosen for cell in one.cells]
-    tuned = tuned_runs(cells)
+    cells = _cells(chosen)
+    chosen_on = {cell.cell.hyperparameters_chosen_on_run for cell in cells}
+    tuned = sorted(run for run in chosen_on if run is not None)
 
     def untuned(one: Series) -> MeanStd | None:
         kept = [value for run, value in one.finals().items() if run not in tuned]
@@ -264,18 +212,12 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         Column(f"without run {', '.join(map(str, tuned))} (%)", untuned),
         *MEASURES.values(),
         Column("frames for forward transfer", _transfer_frames),
-        Column("orders of batches", lambda one: one.orders),
+        ORDERS,
         Column("unfinished", _unfinished_runs),
     )
-    notes = (
-        "Mean ± sample standard deviation over the finished runs; one run has no deviation.",
-        *run_note(cells),
-        "The measures are defined in the documentation, on the page on metrics; they are percent "
-        "and points of accuracy on the test frames.",
-        *_tests_note(cells),
-        *tuned_note(cells),
-    )
-    return replace(series_table(name, title, chosen, columns, 5), notes=notes)
+    table = series_table(name, title, chosen, columns, 5)
+    notes = write_texts("final", cells=cells, retrained=retrained_note(cells))
+    return replace(table, notes=notes)
 
 
 def _megabytes(series: Series, field: str) -> Size | None:
@@ -290,150 +232,116 @@ def _megabytes(series: Series, field: str) -> Size | None:
     return Size(mean.mean) if mean else None
 
 
-def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table:
+def pairwise_table(name: str, series: Sequence[Series]) -> Table:
     """Return the differences of final accuracies with tests; without a pair it has no rows.
 
     The series of one panel are compared with each other, over the runs that both have.
     """
     rows: list[Row] = []
+    runs = 0
     for panel, own in by_panel(series).items():
         for one in compare({one.name: one.finals() for one in own}):
             numbers = one.runs, Difference(one.difference), one.effect, one.p, one.p_holm
             rows.append((panel.title, one.first, one.second, *numbers))
-    tests = ("runs", "first − second (points)", "effect d_z", "p", "p, Holm")
-    runs = max((int(str(row[3])) for row in rows), default=0)
+            runs = max(runs, one.runs)
     least = 2 / 2**runs
-    frames = " or ".join(dict.fromkeys(one.test_frames for one in series if one.test_frames))
-    tested = f" on {frames} test frames" if frames else ""
-    unreachable = f", so that no pair here can reach {SIGNIFICANT:g}"
-    notes = (
-        f"Final accuracy{tested}, paired by run: the mean difference; d_z, the mean in units of "
-        "the sample standard deviation of the differences, none if they are all the same; p of a "
-        "two-sided paired permutation test, exact up to 16 runs; p after Holm's correction for all "
-        "pairs of the protocol.",
-        f"With {runs} runs p cannot be below {least:.4g}"
-        f"{unreachable if least > SIGNIFICANT else ''}.",
-    )
-    return Table(name, title, ("protocol", "first", "second", *tests), tuple(rows), notes, digits=3)
+    frames = dict.fromkeys(one.test_frames for one in series if one.test_frames)
+    significant = least <= SIGNIFICANT
+    values = {"frames": frames, "runs": runs, "least": f"{least:.4g}", "significant": significant}
+    notes = write_texts("pairwise", **values)
+    tests = ("runs", "first − second (points)", "effect d_z", "p", "p, Holm")
+    columns = ("protocol", "first", "second", *tests)
+    title = "Strategies compared over runs"
+    return Table(name, title, columns, tuple(rows), notes, digits=3)
 
 
-def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table:
+# Columns of costs: the field, and which values are better.
+TIMES: dict[str, tuple[str, Better | None]] = {
+    "learning": ("learn_seconds", "low"),
+    "solving": ("solve_seconds", None),
+    "testing": ("test_seconds", "low"),
+}
+SIZES: dict[str, tuple[str, Better | None]] = {
+    "data": ("stored_bytes", None),
+    "state": ("state_bytes", None),
+    "peak memory": ("peak_bytes", "low"),
+}
+IN_PAPER = {"run time (min)": "minutes", "data (MB)": "data_mb", "params (MB)": "params_mb"}
+
+
+def efficiency_table(name: str, series: Sequence[Series]) -> Table:
     """Return time, memory and operations of the finished runs.
 
     The paper's numbers stand beside ours on its protocol, NICv2-391, alone.
     """
     done = [one for one in ranked(series) if one.done]
-    means = [one.over_runs(_seconds("learn_seconds")) for one in done]
+    means = [_seconds(one, "learn_seconds") for one in done]
     is_short = max((mean.mean for mean in means if mean), default=0.0) < SHORT
     unit, scale = ("s", 1.0) if is_short else ("min", 60.0)
-
-    def time(title: str, field: str, better: Better | None = None) -> Column:
-        seconds = _seconds(field, scale)
-        return Column(f"{title} ({unit})", lambda one: one.over_runs(seconds), better)
-
-    def size(title: str, field: str, better: Better | None = None) -> Column:
-        return Column(f"{title} (MB)", partial(_megabytes, field=field), better)
-
-    def operations(title: str) -> Column:
-        return Column(f"{title} (MFLOP per frame)", partial(_operations, kind=title))
-
-    def paper(title: str, field: str) -> Column:
-        return Column(f"paper: {title}", lambda one: getattr(_in_paper(one), field, None))
-
-    columns = (
-        *(PROTOCOL, STRATEGY, RUNS),
-        time("learning", "learn_seconds", "low"),
-        time("solving", "solve_seconds"),
-        time("testing", "test_seconds", "low"),
-        size("data", "stored_bytes"),
-        size("state", "state_bytes"),
-        size("peak memory", "peak_bytes", "low"),
-        *(operations("learning"), operations("predicting")),
-        paper("run time (min)", "minutes"),
-        paper("data (MB)", "data_mb"),
-        paper("params (MB)", "params_mb"),
+    columns = [PROTOCOL, STRATEGY, RUNS]
+    for title, (time, better) in TIMES.items():
+        value = partial(_seconds, time=time, scale=scale)
+        columns.append(Column(f"{title} ({unit})", value, better))
+    for title, (size, better) in SIZES.items():
+        columns.append(Column(f"{title} (MB)", partial(_megabytes, field=size), better))
+    for kind in ("learning", "predicting"):
+        columns.append(Column(f"{kind} (MFLOP per frame)", partial(_operations, kind=kind)))
+    for title, field in IN_PAPER.items():
+        columns.append(Column(f"paper: {title}", partial(_in_paper, field=field)))
+    table = series_table(name, "Run time and memory", done, columns, 3)
+    notes = write_texts(
+        "efficiency",
+        columns=table.columns,
+        in_paper=[one.strategy for one in done if _in_paper(one, "minutes") is not None],
+        retrained=retrained_note(cell for one in done for cell in one.done),
     )
     caption = "Run time and memory of one run, mean and sample standard deviation over runs."
-    table = series_table(name, title, done, columns, 3, caption=caption)
-    return replace(table, notes=tuple(_efficiency_notes(done, table.columns)))
+    return replace(table, notes=notes, caption=caption)
 
 
-def _seconds(time: str, scale: float = 1.0) -> Callable[[StoredCell], float | None]:
+def _seconds(series: Series, time: str, scale: float = 1.0) -> MeanStd | None:
+    """Return the mean over runs of a time; there may be nothing to solve."""
+
     def measure(cell: StoredCell) -> float | None:
         seconds = getattr(cell.result, time)
         if seconds is None or (time == "solve_seconds" and not seconds):
-            return None  # there is nothing to solve
+            return None
         return float(seconds) / scale
 
-    return measure
+    return series.over_runs(measure)
 
 
 def _operations(series: Series, kind: str) -> float | None:
     """Return the mean over runs of the operations per frame, in millions."""
 
     def counted(cell: StoredCell) -> float | None:
-        found = cell.result.operations if cell.result else None
-        return None if not found or kind not in found else found[kind] / 1e6
+        found = (cell.result.operations if cell.result else None) or {}
+        return found[kind] / 1e6 if kind in found else None
 
     mean = series.over_runs(counted)
     return mean.mean if mean else None
 
 
-def _in_paper(series: Series) -> Efficiency | None:
-    """Return the paper's numbers for a series: those of the same protocol and strategy."""
+def _in_paper(series: Series, field: str) -> float | None:
+    """Return a number of the paper for a series: that of the same protocol and strategy."""
     is_variant = series.name != strategy_info(series.strategy).title
     if is_variant or series.panel.protocol != "nicv2-391":
         return None
-    return EFFICIENCY.get(series.strategy)
-
-
-def _efficiency_notes(series: Sequence[Series], columns: Sequence[str]) -> list[str]:
-    in_paper = {one.strategy for one in series if _in_paper(one)}
-    retrained = retrained_note([cell for one in series for cell in one.done])
-    notes = {
-        "Solving is what the first prediction after a batch waits for, in heads that keep sums; it "
-        "is done for each test. Data: the most that was stored of past patterns. State: what the "
-        "strategy keeps beyond the network, its head and these data. 1 MB is 1,000,000 "
-        "bytes.": True,
-        "Peak memory: the most in use during the cell beyond what was in use at its start; "
-        "resident memory of the process on a CPU, torch's allocations on a GPU.": (
-            "peak memory (MB)" in columns
-        ),
-        "MFLOP: millions of floating-point operations in matrix products and convolutions, two "
-        "for each multiplication with its addition, counted on the last batch.": (
-            "learning (MFLOP per frame)" in columns
-        ),
-        "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its params "
-        "are additional trainable parameters.": bool(in_paper),
-        "EWC keeps F; its theta* is the network itself until a batch begins, so that ours does not "
-        "store it twice.": "ewc" in in_paper,
-        " ".join(retrained): bool(retrained),
-        "The paper counts one retraining of Cumulative after each batch, so that its run time "
-        "cannot be compared with ours.": "cumulative" in in_paper and bool(retrained),
-    }
-    return [text for text, applies in notes.items() if applies]
+    return EFFICIENCY.get(series.strategy, {}).get(field)
 
 
 def saturation_table(series: Sequence[Series]) -> Table:
     """Return the share of guarded weights with F = max_F of the strategies with a guard."""
-
-    def saturated(place: int) -> Callable[[Series], MeanStd | None]:
-        return lambda one: one.over_runs(partial(_saturated, place=place))
-
+    first, last = partial(_saturated, place=0), partial(_saturated, place=-1)
     columns = (
         *(PROTOCOL, STRATEGY),
-        Column("after batch 1 (%)", saturated(0)),
-        Column("at the end (%)", saturated(-1)),
-        Column("runs", lambda one: sum(_saturated(cell, 0) is not None for cell in one.done)),
+        Column("after batch 1 (%)", lambda one: one.over_runs(first)),
+        Column("at the end (%)", lambda one: one.over_runs(last)),
+        Column("runs", lambda one: sum(first(cell) is not None for cell in one.done)),
     )
-    note = (
-        "The share of the guarded weights whose importance F has reached max_F, mean ± sample "
-        "standard deviation over runs. Modulation does not move such a weight any more; the "
-        "penalty pulls it back as strongly as it can."
-    )
-    guarded = [one for one in ranked(series) if saturated(0)(one)]
+    guarded = [one for one in ranked(series) if one.over_runs(first)]
     table = series_table("saturation", "Saturation of the guard", guarded, columns, 5, digits=1)
-    return replace(table, notes=(note,))
+    return replace(table, notes=write_texts("saturation"))
 
 
 def _saturated(cell: StoredCell, place: int) -> float | None:
@@ -452,25 +360,17 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
     columns = (
         *(PROTOCOL, STRATEGY),
         Column("ours (%)", Series.final),
-        Column("our runs", lambda one: len(one.done)),
+        Column("our runs", RUNS.value),
         TEST_FRAMES,
         Column("theirs (%)", lambda one: targets[one.published_key]),
         Column("difference", difference),
-        Column("our orders", lambda one: one.orders),
+        Column("our orders", ORDERS.value),
         Column("within one std", lambda one: _parity_verdict(one, targets[one.published_key])),
-    )
-    notes = (
-        "Rule: within one standard deviation if |ours − theirs| ≤ the authors' sample standard "
-        "deviation over their 10 runs. Theirs: final accuracy on CORe50, from the public result "
-        "files (Cumulative: about 85, from the text).",
-        "A verdict needs the same data: the complete CORe50, its objects as classes, at 128 px, "
-        "tested on an official test set. Other accuracies are shown beside theirs for orientation "
-        "only. Our orders: official if they come from the authors' files, generated if those were "
-        "not there.",
     )
     shown = [one for one in series if one.published_key in targets]
     title = "Parity with the authors' published results"
-    return replace(series_table("parity", title, shown, columns, len(columns)), notes=notes)
+    table = series_table("parity", title, shown, columns, len(columns))
+    return replace(table, notes=write_texts("parity"))
 
 
 def _parity_verdict(series: Series, target: MeanStd) -> Verdict:

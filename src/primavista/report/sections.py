@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from primavista.report.claims import CLAIMS, Claim, claims_table, comparisons_table
+from primavista.report.claims import CLAIMS, claims_table, comparisons_table
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
-from primavista.report.curves import (
-    Line,
-    authors_panel,
-    draw_all,
-    draw_categories,
-    draw_panel,
-    freezing_lines,
-    published_lines,
-    strategy_lines,
-    with_authors,
-)
+from primavista.report.curves import draw_all, draw_panel, panel_lines
 from primavista.report.figures import WIDTHS, Picture, palette_of
 from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
 from primavista.report.methods import methods_paragraph, retrained_note, run_table, tested_on
-from primavista.report.page import Card, Collapsible, Page, Section
+from primavista.report.page import Cards, Page, Section
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.result_tables import (
@@ -29,11 +21,9 @@ from primavista.report.result_tables import (
     final_table,
     pairwise_table,
     parity_table,
-    run_note,
     saturation_table,
-    tuned_note,
 )
-from primavista.report.series import Panel, Series, by_panel
+from primavista.report.series import by_panel
 from primavista.report.setting_tables import (
     cell_table,
     changed_table,
@@ -48,16 +38,12 @@ from primavista.report.stream_figures import (
     panel_streams,
 )
 from primavista.report.table import Table, format_value
+from primavista.report.texts import write_texts
 from primavista.report.titles import DATA_TITLES, slug, unique_slugs
 from primavista.strategies.registry import strategy_info
 
 MOST_CARDS = 6
-OVER_TIME = "One run of each strategy, since each run meets the classes in another order."
-MATRICES = (
-    "Each row is a true class, each column the class that it was taken for, over all finished runs."
-)
-Lines = Mapping[Panel, Sequence[Line]]
-CurvePictures = tuple[tuple[Picture, ...], tuple[Picture, ...]]
+NORMS = "Batch norm against renormalisation"
 
 
 def build_page(
@@ -65,34 +51,21 @@ def build_page(
 ) -> Page:
     """Return the whole report, section by section; those with nothing to show are left out."""
     data = group_cells(results.cells, published, page_width)
-    made = [make(data) for make in SECTIONS]
     unfinished = cell_table(results)
-    made.append(_tables_section(unfinished.title, unfinished))
     sections = [
         *(_group_section(data, group) for group in data.groups),
-        *(section for section in made if section is not None),
+        *(make(data) for make in SECTIONS),
+        _tables_section(unfinished.title, unfinished),
     ]
+    titles = ", ".join(sorted({_data_title(cell) for cell in results.cells})) or "unknown data"
     return Page(
         results.title or "Continual learning benchmark",
-        _lead(results),
+        " ".join(write_texts("lead", results=results, data=titles)),
         palette_of(cell.strategy for cell in results.cells),
-        _notes(results),
-        _warnings(results),
+        write_texts("notes", results=results),
+        write_texts("warnings", results=results),
         _cards(data),
-        tuple(sections),
-    )
-
-
-def _lead(results: FolderResults) -> str:
-    """Return the first sentences of the page: what was run, and how far it is."""
-    cells = results.cells
-    strategies = _number_of(len({cell.strategy for cell in cells}), "strategy", "strategies")
-    protocols = _number_of(len({cell.protocol for cell in cells}), "protocol")
-    runs = _number_of(len({cell.run for cell in cells}), "run")
-    data = ", ".join(sorted({_data_title(cell) for cell in cells})) or "unknown data"
-    return (
-        f"{strategies} over {protocols} in {runs}, on {data}. "
-        f"{_count(results, 'done')} of {_number_of(_total(results), 'cell')} are done."
+        tuple(section for section in sections if section is not None),
     )
 
 
@@ -103,137 +76,78 @@ def _data_title(cell: StoredCell) -> str:
     return DATA_TITLES.get(cell.data_name, cell.data_name)
 
 
-def _number_of(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def _cards(data: ReportData) -> Cards:
+    """Return the numbers at the top: the best strategy of each panel, and the claims.
 
-
-def _total(results: FolderResults) -> int:
-    return len(results.cells) + len(results.damaged)
-
-
-def _count(results: FolderResults, status: str) -> int:
-    return sum(cell.status == status for cell in results.cells)
-
-
-def _notes(results: FolderResults) -> tuple[str, ...]:
-    """Return the remarks at the top of the page."""
-    found = [*tuned_note(results.cells)]
-    if results.superseded:
-        found.append(f"Cells that were run again and left out: {len(results.superseded)}.")
-    if results.waiting:
-        found.append(f"Cells of the plan that have not started yet: {results.waiting}.")
-    begun = _count(results, "in progress")
-    if begun:
-        found.append(
-            f"Cells in progress: {begun} of {_total(results)}; "
-            "they are shown up to the last batch so far."
-        )
-    return tuple(found)
-
-
-def _warnings(results: FolderResults) -> tuple[str, ...]:
-    """Return the warnings at the top of the page."""
-    found = []
-    stale = sum(cell.stale is not None for cell in results.cells)
-    if stale:
-        found.append(
-            f"Stale cells: {stale} of {_total(results)}. The code or the data has changed since. "
-            "They are listed below; run the plan again to compute them anew."
-        )
-    failed = _count(results, "failed") + len(results.damaged)
-    if failed:
-        found.append(f"Failed cells: {failed} of {_total(results)}; the reasons are listed below.")
-    if any(cell.cell.limit is not None for cell in results.cells):
-        found.append(
-            "Some cells learned only the first batches of their streams: a trial, not a result."
-        )
-    return tuple(found)
-
-
-def _cards(data: ReportData) -> tuple[Card, ...]:
-    """Return the numbers at the top: the best strategy of each panel, and the claims."""
+    Strategies that train on all data at once are a bound, and not the best.
+    """
+    cards = []
     series = [one for group in data.groups if not group.freezing for one in group.series]
-    found = [_best_card(panel, own) for panel, own in by_panel(series).items()]
+    for panel, own in by_panel(series).items():
+        rivals = [(one.name, one.final()) for one in own if not strategy_info(one.strategy).joint]
+        finals = [(name, final) for name, final in rivals if final is not None]
+        if finals:
+            name, best = max(finals, key=lambda item: item[1].mean)
+            text = f"{name}, the best here, {best.runs} run{'s' if best.runs > 1 else ''}"
+            cards.append((panel.title, format_value(best, 1) + "%", text))
     if data.claims:
-        found.append(_claims_card(data.claims))
-    return tuple(card for card in found if card is not None)[:MOST_CARDS]
-
-
-def _best_card(panel: Panel, series: Sequence[Series]) -> Card | None:
-    """Return the strategy with the best final accuracy, those trained on all data aside."""
-    finals = [(one, one.final()) for one in series if not strategy_info(one.strategy).joint]
-    known = [(one.name, final) for one, final in finals if final is not None]
-    if not known:
-        return None
-    name, best = max(known, key=lambda item: item[1].mean)
-    text = f"{name}, the best here, {_number_of(best.runs, 'run')}"
-    return Card(panel.title, format_value(best, 1) + "%", text)
-
-
-def _claims_card(claims: Sequence[Claim]) -> Card:
-    tones = [claim.verdict.tone for claim in claims]
-    text = f"do not hold: {tones.count('bad')}, open: {tones.count('open')}"
-    return Card("Claims that hold", f"{tones.count('good')} of {len(tones)}", text)
+        tones = Counter(claim.verdict.tone for claim in data.claims)
+        text = f"do not hold: {tones['bad']}, open: {tones['open']}"
+        cards.append(("Claims that hold", f"{tones['good']} of {len(data.claims)}", text))
+    return tuple(cards[:MOST_CARDS])
 
 
 def _group_section(data: ReportData, group: ReportGroup) -> Section:
     """Return accuracy against batches, the tables of results, and the figures of single classes."""
-    cells = [cell for one in group.series for cell in one.cells]
-    text = (
-        f"Accuracy on {tested_on(cells)}, after each batch that was tested: the mean over "
-        "runs, in a band of one sample standard deviation. If runs are unfinished, the mean is "
-        "over those that got that far.",
-        *_new_classes_note(cells),
-        *run_note(cells),
-        *_order_note(cells),
-        *retrained_note(cells),
-        *(_norm_note(group.series) if group.freezing else ()),
+    cells, series = group.cells, group.series
+    text = write_texts(
+        "group",
+        cells=cells,
+        tested=tested_on(cells),
+        later=any(step.new_classes for cell in cells for step in cell.steps if step.batch > 1),
+        retrained=retrained_note(cells),
+        plain_norm=group.freezing and {one.norm for one in series} == {"bn"},
     )
-    panels = by_panel(group.series)
-    theirs = {panel: published_lines(own, data.published) for panel, own in panels.items()}
-    pictures, extra = _curve_pictures(data, group, theirs)
     tables = (
-        accuracy_table(group.file_stem("accuracy"), "Final accuracy", group.series),
-        pairwise_table(group.file_stem("pairwise"), "Strategies compared over runs", group.series),
-        efficiency_table(group.file_stem("efficiency"), "Run time and memory", group.series),
-        final_table(group.file_stem("final"), "All measures", group.series),
+        accuracy_table(group.file_stem("accuracy"), series),
+        pairwise_table(group.file_stem("pairwise"), series),
+        efficiency_table(group.file_stem("efficiency"), series),
+        final_table(group.file_stem("final"), "All measures", series),
     )
     shown = tuple(table for table in tables if table.rows)
-    return Section(group.title, text, pictures, shown, _class_figures(data, group), extra)
+    curves = _curve_pictures(data, group, beside=True)
+    return Section(group.title, text, tables=shown, parts=_class_parts(data, group), **curves)
 
 
-def _curve_pictures(data: ReportData, group: ReportGroup, theirs: Lines) -> CurvePictures:
+def _curve_pictures(data: ReportData, group: ReportGroup, beside: bool = False) -> dict[str, Any]:
     """Draw the curves of every panel at the width of a column and of a page, and all together.
 
-    The authors' curves for panels on other data get figures of their own. The pictures of the page
-    are returned, and those that are files only: a single panel is wide on the page.
+    Returns:
+        The pictures of the page, and as `extra` those that are files only: a single panel is wide
+        on the page.
     """
-    ours: dict[Panel, Sequence[Line]] = {}
-    for panel, own in by_panel(group.series).items():
-        lines = freezing_lines(own) if group.freezing else strategy_lines(own, data.published)
-        if lines:
-            ours[panel] = lines
-    theirs = {panel: own for panel, own in theirs.items() if own and panel in ours}
-    every = {**ours, **{authors_panel(panel): own for panel, own in theirs.items()}}
+    panels = panel_lines(group.series, data.published, freezing=group.freezing, beside=beside)
     columns, pages = [], []
-    for panel, curves in every.items():
+    for panel, lines in panels.items():
         stem = group.file_stem("accuracy", panel.title)
-        columns.append(draw_panel(stem, panel, curves, WIDTHS["column"]))
-        pages.append(draw_panel(f"{stem}-page", panel, curves, data.page_width))
-    if len(every) < 2:
-        return tuple(pages), tuple(columns)
-    together = with_authors(ours, theirs)
-    pages.append(draw_all(group.file_stem("accuracy", "all"), together, data.page_width))
-    return tuple(columns), tuple(pages)
+        columns.append(draw_panel(stem, panel, lines, WIDTHS["column"]))
+        pages.append(draw_panel(f"{stem}-page", panel, lines, data.page_width))
+    if len(panels) < 2:
+        return {"pictures": tuple(pages), "extra": tuple(columns)}
+    pages.append(draw_all(group.file_stem("accuracy", "all"), panels, data.page_width))
+    return {"pictures": tuple(columns), "extra": tuple(pages)}
 
 
-def _class_figures(data: ReportData, group: ReportGroup) -> tuple[Collapsible, ...]:
+def _class_parts(data: ReportData, group: ReportGroup) -> tuple[Section, ...]:
+    """Return the accuracy of every class over time and the confusion matrices, panel by panel."""
     panels = by_panel(group.series)
-    categories = [
-        draw_categories(panel, own, group.file_stem("categories", panel.title), data.page_width)
-        for panel, own in panels.items()
-    ]
-    parts = [("Accuracy by category", "", categories)]
+    parts = []
+
+    def add(title: str, place: str, pictures: Sequence[Picture | None]) -> None:
+        drawn = tuple(picture for picture in pictures if picture is not None)
+        if drawn:
+            parts.append(Section(title, write_texts(place), drawn, is_open=len(panels) == 1))
+
     for panel, series in panels.items():
         stems = [f"{slug(panel.title)}-{stem}" for stem in unique_slugs([s.name for s in series])]
         named = list(zip(series, stems, strict=True))
@@ -242,49 +156,14 @@ def _class_figures(data: ReportData, group: ReportGroup) -> tuple[Collapsible, .
             draw_confusion(s, group.file_stem("confusion", stem), page=data.page_width)
             for s, stem in named
         ]
-        parts.append((f"{panel.title}: accuracy of every class", OVER_TIME, over_time))
-        parts.append((f"{panel.title}: confusion matrices", MATRICES, matrices))
-    return tuple(
-        Collapsible(title, tuple(filter(None, pictures)), len(panels) == 1, text)
-        for title, text, pictures in parts
-        if any(pictures)
-    )
+        add(f"{panel.title}: accuracy of every class", "over_time", over_time)
+        add(f"{panel.title}: confusion matrices", "matrices", matrices)
+    return tuple(parts)
 
 
-def _new_classes_note(cells: Sequence[StoredCell]) -> list[str]:
-    """Say that the test set has classes that come later, if batches show new classes."""
-    later = any(step.new_classes for cell in cells for step in cell.steps if step.batch > 1)
-    if not later:
-        return []
-    return ["The test set includes classes that have not been taught yet, so curves start low."]
-
-
-def _order_note(cells: Sequence[StoredCell]) -> list[str]:
-    """Say where the orders of CORe50's batches come from; other data has no official ones."""
-    orders = [cell.order for cell in cells if cell.is_core50 and cell.order]
-    if not orders:
-        return []
-    official, generated = orders.count("official"), orders.count("generated")
-    if not generated:
-        return ["All orders of batches are the authors' official ones."]
-    return [
-        f"Orders of batches on CORe50: {official} official, {generated} generated by this package, "
-        "since the authors' files were not there."
-    ]
-
-
-def _norm_note(series: Sequence[Series]) -> list[str]:
-    if {one.norm for one in series} != {"bn"}:
-        return []
-    return [
-        "All runs here have plain batch normalisation: the paper does not name the one it used, "
-        "and applies renormalisation only in section 4."
-    ]
-
-
-def _tables_section(title: str, *tables: Table, text: Sequence[str] = ()) -> Section | None:
+def _tables_section(title: str, *tables: Table, text: tuple[str, ...] = ()) -> Section | None:
     shown = tuple(table for table in tables if table.rows)
-    return Section(title, tuple(text), tables=shown) if shown else None
+    return Section(title, text, tables=shown) if shown else None
 
 
 def _methods(data: ReportData) -> Section | None:
@@ -297,12 +176,11 @@ def _methods(data: ReportData) -> Section | None:
 def _norms(data: ReportData) -> Section | None:
     if not data.norms:
         return None
-    group = ReportGroup("Batch norm against renormalisation", BN, data.norms)
-    pictures, extra = _curve_pictures(data, group, {})
-    text = ("The same strategy with batch normalisation and with batch renormalisation.",)
+    group = ReportGroup(NORMS, BN, data.norms)
     title = "Final accuracy with batch norm and with renormalisation"
-    tables = (final_table(group.file_stem("final"), title, data.norms),)
-    return Section(group.title, text, pictures, tables, extra=extra)
+    table = final_table(group.file_stem("final"), title, data.norms)
+    curves = _curve_pictures(data, group)
+    return Section(group.title, write_texts("norms"), tables=(table,), **curves)
 
 
 def _parity(data: ReportData) -> Section | None:
@@ -314,9 +192,9 @@ def _parity(data: ReportData) -> Section | None:
 def _claims(data: ReportData) -> Section | None:
     tested = f"Accuracy on {tested_on(data.cells)}."
     measured = {claim.title for claim in data.claims}
-    missing = [title for title, *_ in CLAIMS if title not in measured]
-    text = (f"There are no results here for: {'; '.join(missing)}.",) if missing else ()
+    missing = [claim["title"] for claim in CLAIMS if claim["title"] not in measured]
     tables = claims_table(data.claims, tested), comparisons_table(data.claims, tested)
+    text = write_texts("claims", missing=missing)
     return _tables_section("The claims of the text", *tables, text=text)
 
 
@@ -325,10 +203,11 @@ def _behind_claims(data: ReportData) -> Section | None:
     if not data.behind_claims:
         return None
     group = ReportGroup("The cells behind the claims", "claims", data.behind_claims)
-    pictures, extra = _curve_pictures(data, group, {})
+    curves = _curve_pictures(data, group)
+    part = Section("Accuracy against batches", pictures=curves["pictures"])
+    parts = (part,) if part.pictures else ()
     tables = (final_table(group.file_stem("final"), "All measures", group.series),)
-    parts = (Collapsible("Accuracy against batches", pictures),) if pictures else ()
-    return Section(group.title, tables=tables, collapsibles=parts, extra=extra)
+    return Section(group.title, tables=tables, parts=parts, extra=curves["extra"])
 
 
 def _guard(data: ReportData) -> Section | None:
@@ -339,20 +218,16 @@ def _streams(data: ReportData) -> Section | None:
     panels = by_panel(data.series)
     if not panels:
         return None
-    streams = {**panel_streams(panels), **nic_of_2017(panels)}
+    streams = panel_streams(panels) | nic_of_2017(panels)
     pictures = tuple(draw_streams(streams, data.page_width))
     return Section("The streams", (), pictures, (composition_table(panels, streams),))
 
 
 def _settings(data: ReportData) -> Section | None:
-    used = [strategy_info(cell.strategy) for cell in data.cells]
-    return _tables_section(
-        "Hyperparameters",
-        preset_table(data.cells),
-        *([renorm_table()] if any(info.training_options for info in used) else []),
-        changed_table(data.series),
-        text=tuned_note(data.cells),
-    )
+    tables = [preset_table(data.cells), changed_table(data.series)]
+    if any(strategy_info(cell.strategy).training_options for cell in data.cells):
+        tables.insert(1, renorm_table())
+    return _tables_section("Hyperparameters", *tables, text=write_texts("tuned", cells=data.cells))
 
 
 def _machines(data: ReportData) -> Section | None:

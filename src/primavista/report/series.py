@@ -56,6 +56,16 @@ def mean_curve(curves: Sequence[Mapping[int, float]]) -> Points:
     return points
 
 
+def number_range(numbers: Iterable[int]) -> str | None:
+    """Return the least and the greatest number; None if there are none.
+
+    >>> number_range([1200, 40]), number_range([40, 40])
+    ('40 to 1,200', '40')
+    """
+    found = sorted(set(numbers))
+    return " to ".join(f"{number:,}" for number in found[:1] + found[1:][-1:]) or None
+
+
 @dataclass(frozen=True)
 class Panel:
     """A protocol over a data set: curves of one panel may share the axes of a figure.
@@ -107,6 +117,11 @@ class Series:
         return self.options.get("norm")
 
     @property
+    def freeze(self) -> str:
+        """The option `freeze`, which says what is frozen."""
+        return str(self.options.get("freeze"))
+
+    @property
     def published_key(self) -> tuple[str, str, str]:
         """The key of the paper's numbers for the same protocol, strategy and normalisation."""
         norm = self.norm or strategy_info(self.strategy).norm or "brn"
@@ -129,10 +144,7 @@ class Series:
     @property
     def test_frames(self) -> str | None:
         """The number of test frames of the finished runs; a range if it varies with the split."""
-        found = sorted({cell.test_frames for cell in self.done if cell.test_frames is not None})
-        if len(found) < 2:
-            return f"{found[0]:,}" if found else None
-        return f"{found[0]:,} to {found[-1]:,}"
+        return number_range(cell.test_frames for cell in self.done if cell.test_frames is not None)
 
     @property
     def orders(self) -> str | None:
@@ -190,10 +202,11 @@ def differing_keys(settings: Sequence[Mapping[str, Any]]) -> set[str]:
     {'b'}
     """
     keys = {key for one in settings for key in one}
-    return {key for key in keys if len({_json(one.get(key)) for one in settings}) > 1}
+    return {key for key in keys if len({json_text(one.get(key)) for one in settings}) > 1}
 
 
-def _json(value: object) -> str:
+def json_text(value: object) -> str:
+    """Return a text that is equal for equal values."""
     return json.dumps(value, sort_keys=True, default=str)
 
 
@@ -212,7 +225,7 @@ def _progress_of(cell: StoredCell) -> tuple[bool, bool, int]:
 
 
 def _data_key(cell: StoredCell) -> str:
-    return _json(cell.data)
+    return json_text(cell.data)
 
 
 def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
@@ -236,7 +249,7 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
 
 
 def _variant_key(cell: StoredCell) -> str:
-    return _json([cell.strategy, cell.settings])
+    return json_text([cell.strategy, cell.settings])
 
 
 def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
@@ -267,5 +280,5 @@ def _variant_name(
 
 
 def _is_usual(key: str, value: object, rivals: Sequence[StoredCell]) -> bool:
-    same = sum(_json(rival.settings.get(key)) == _json(value) for rival in rivals)
+    same = sum(json_text(rival.settings.get(key)) == json_text(value) for rival in rivals)
     return 2 * same > len(rivals)

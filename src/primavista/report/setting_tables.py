@@ -7,32 +7,16 @@ from typing import Any
 
 from primavista.bench.resolve import all_options
 from primavista.errors import InputError
-from primavista.report.published import HARDWARE
+from primavista.report.published import HARDWARE, OPTION_TITLES
 from primavista.report.read import FolderResults, StoredCell
-from primavista.report.series import Series
+from primavista.report.series import Series, json_text
 from primavista.report.table import Row, Table
+from primavista.report.texts import write_texts
 from primavista.report.titles import protocol_title, strategy_order
 from primavista.strategies.builtin import RENORM
 from primavista.strategies.info import StrategyInfo
 from primavista.strategies.registry import hyperparameters, renorm_limits, strategy_info
 
-# In the order of the columns; options without a title follow by name.
-OPTION_TITLES = {
-    "epochs_1": "B1 epochs",
-    "lr_1": "B1 rate",
-    "epochs": "epochs",
-    "lr": "rate",
-    "lr_head": "CWR rate",
-    "lam": "lambda",
-    "max_f": "max F",
-    "w_1": "w1",
-    "w_i": "wi",
-    "head": "head",
-    "guard": "guard",
-    "norm": "norm",
-    "freeze": "freeze",
-    "shrinkage": "shrinkage",
-}
 IN_PAPER = ("nicv2-79", "nicv2-196", "nicv2-391")  # the columns of table:renormpar
 RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of the past"}
 
@@ -40,25 +24,20 @@ RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of
 def preset_table(cells: Iterable[StoredCell]) -> Table:
     """Return tab:hyper_core50 as the presets of the strategies have it, with the source of each.
 
-    A strategy gets a row if its `StrategyInfo` has hyperparameters or names their source.
+    A strategy gets a row if its `StrategyInfo` has hyperparameters or names their source. Options
+    without a title in the paper follow by name.
     """
     strategies = sorted({cell.strategy for cell in cells}, key=strategy_order)
     infos = [info for info in map(strategy_info, strategies) if _has_preset(info)]
     used = {key for info in infos for key in hyperparameters(info)}
-    titled = [key for key in OPTION_TITLES if key in used]
-    keys = [*titled, *sorted(used - set(titled))]
+    keys = [key for key in dict.fromkeys([*OPTION_TITLES, *sorted(used)]) if key in used]
     rows: list[Row] = []
     for info in infos:
         own = hyperparameters(info)
         rows.append((info.title, *(plain_text(own.get(key)) for key in keys), info.source))
     columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
-    note = (
-        "B1: the first batch; the other values apply from batch 2. Rate: the learning rate; CWR "
-        "rate: that of the CWR layer. Options that a preset does not name have the default of "
-        "the strategy's class."
-    )
-    title = "Hyperparameters of the presets"
-    return Table("hyperparameters", title, columns, tuple(rows), (note,))
+    title, notes = "Hyperparameters of the presets", write_texts("hyperparameters")
+    return Table("hyperparameters", title, columns, tuple(rows), notes)
 
 
 def _has_preset(info: StrategyInfo) -> bool:
@@ -67,33 +46,23 @@ def _has_preset(info: StrategyInfo) -> bool:
 
 def renorm_table() -> Table:
     """Return table:renormpar as the presets have it; columns that the paper lacks are marked."""
-    used = {key for limits in RENORM.values() for key in limits}
-    rows: list[Row] = []
-    for key, title in RENORM_TITLES.items():
-        if key in used:
-            rows.append((title, *(plain_text(limits.get(key)) for limits in RENORM.values())))
-    titles = (f"{protocol_title(name)}{'' if name in IN_PAPER else ' (ours)'}" for name in RENORM)
-    notes = (
-        "Ours: the paper has no limits for NI, NC and NIC, whose batches are as large as those of "
-        "NICv2-79 or larger.",
-        "NICv2 with another number of batches, or one session per batch, has the limits of "
-        "NICv2-391.",
-        "In batch 1: r_max 1 and d_max 0 for the iterations of two epochs (48 on CORe50), then up "
-        "to 3 and 5; the weight of the past is 0.99.",
+    rows = tuple(
+        (title, *(plain_text(limits.get(key)) for limits in RENORM.values()))
+        for key, title in RENORM_TITLES.items()
+        if any(key in limits for limits in RENORM.values())
     )
-    title = "Batch renormalisation from batch 2"
-    return Table("renormalisation", title, ("parameter", *titles), tuple(rows), notes)
+    titles = (f"{protocol_title(name)}{'' if name in IN_PAPER else ' (ours)'}" for name in RENORM)
+    columns = ("parameter", *titles)
+    notes = write_texts("renormalisation")
+    return Table("renormalisation", "Batch renormalisation from batch 2", columns, rows, notes)
 
 
 def changed_table(series: Sequence[Series]) -> Table:
     """Return how cells differ from their presets; a strategy without one shows all its options."""
-    rows: list[Row] = []
-    for one in series:
-        changes = _changes(one)
-        if changes:
-            rows.append((one.panel.title, one.name, "; ".join(changes)))
+    found = [(one, "; ".join(_changes(one))) for one in series]
+    rows = tuple((one.panel.title, one.name, changes) for one, changes in found if changes)
     columns = ("protocol", "strategy", "changes")
-    return Table("changed", "Where cells differ from the presets", columns, tuple(rows))
+    return Table("changed", "Where cells differ from the presets", columns, rows)
 
 
 def _changes(series: Series) -> list[str]:
@@ -102,7 +71,7 @@ def _changes(series: Series) -> list[str]:
         return [f"{key} {plain_text(value)}" for key, value in series.options.items()]
     preset = {**hyperparameters(info), **renorm_limits(info, series.panel.protocol)}
     changes = []
-    for key, usual in {**preset, **_defaults(series, preset)}.items():
+    for key, usual in (preset | _defaults(series, preset)).items():
         value = series.options.get(key, usual)
         if value != usual:
             changes.append(f"{key} {plain_text(value)} instead of {plain_text(usual)}")
@@ -122,19 +91,17 @@ def _defaults(series: Series, preset: Mapping[str, Any]) -> dict[str, Any]:
 
 def machine_table(cells: Iterable[StoredCell]) -> Table:
     """Return each machine that finished cells, beside the paper's."""
-    machines: list[dict[str, Any]] = []
-    counts: list[int] = []
-    for machine in filter(None, (cell.machine for cell in cells)):
-        if machine not in machines:
-            machines.append(machine)
-            counts.append(0)
-        counts[machines.index(machine)] += 1
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        if cell.machine:
+            found.setdefault(json_text(cell.machine), []).append(cell.machine)
+    machines = [same[0] for same in found.values()]
     properties = [name for machine in machines for name in machine]
     rows: list[Row] = []
     for name in dict.fromkeys([*properties, *HARDWARE]):
         ours = (plain_text(machine.get(name)) for machine in machines)
         rows.append((name, *ours, HARDWARE.get(name)))
-    rows.append(("cells", *map(str, counts), None))
+    rows.append(("cells", *(str(len(same)) for same in found.values()), None))
     titles = [f"ours, {place}" for place in range(1, len(machines) + 1)]
     columns = ("", *(["ours"] if len(machines) == 1 else titles), "the paper")
     return Table("machine", "The machines", columns, tuple(rows))
@@ -164,24 +131,17 @@ def cell_table(results: FolderResults) -> Table:
     """Return the cells that are unfinished, failed, damaged or stale."""
     rows: list[Row] = []
     for cell in (*results.cells, *results.superseded):
-        reason = cell.failure or cell.stale
         if cell.status == "done" and not cell.stale:
             continue
         state = "stale" if cell.status == "done" else cell.status
         batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
         last = next(reversed(cell.curve.values()), None)
         shown = "no" if cell in results.superseded else "yes"
-        rows.append(
-            (state, cell.path, strategy_info(cell.strategy).title, batches, last, reason, shown)
-        )
-    rows += [
-        ("damaged", path, None, None, None, why, "no") for path, why in results.damaged.items()
-    ]
-    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
-    notes = (
-        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones. "
-        "Stale cells that are not shown were run again since.",
-    )
-    heading = "Failed, unfinished and stale cells"
+        title, reason = strategy_info(cell.strategy).title, cell.failure or cell.stale
+        rows.append((state, cell.path, title, batches, last, reason, shown))
+    for path, why in results.damaged.items():
+        rows.append(("damaged", path, None, None, None, why, "no"))
     rows.sort(key=lambda row: str(row[0]))
-    return Table("cells", heading, columns, tuple(rows), notes)
+    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
+    title, notes = "Failed, unfinished and stale cells", write_texts("cells")
+    return Table("cells", title, columns, tuple(rows), notes)

@@ -15,29 +15,15 @@ from primavista.report.published import COMPOSITION
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
 from primavista.report.table import Row, Table, Value
+from primavista.report.texts import write_texts
 from primavista.report.titles import protocol_title, slug
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream, protocol_row
 from primavista.streams.rendered.dataset import rendered
 
 
-def rebuild_stream(cell: StoredCell) -> Stream | None:
-    """Rebuild the stream that a cell learned, if its data can be described or found again.
-
-    Returns:
-        The stream; None if it cannot be rebuilt, or if its batches do not have the numbers of
-        patterns that the cell recorded.
-    """
-    stream = _try_stream(cell.cell)
-    if stream is None:
-        return None
-    for batch, step in zip(stream.batches, cell.steps, strict=False):
-        if step.patterns is not None and step.patterns != sum(map(len, batch)):
-            return None
-    return stream
-
-
 def _try_stream(cell: Cell) -> Stream | None:
+    """Return the stream of a cell, if its data can be described or found again."""
     split = split_of(cell.data, cell.run)
     try:
         if isinstance(cell.data, RenderedData):
@@ -47,13 +33,22 @@ def _try_stream(cell: Cell) -> Stream | None:
         return None
 
 
+def _lowest_run(series: Sequence[Series]) -> StoredCell:
+    return min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
+
+
 def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
-    """Return the stream of the lowest run of each panel, if it can be rebuilt."""
+    """Return the stream of the lowest run of each panel.
+
+    Panels whose stream cannot be rebuilt are left out, and those whose batches do not have the
+    numbers of patterns that the cell recorded.
+    """
     streams = {}
     for panel, series in panels.items():
-        cells = [cell for one in series for cell in one.cells]
-        stream = rebuild_stream(min(cells, key=lambda cell: cell.run))
-        if stream:
+        cell = _lowest_run(series)
+        stream = _try_stream(cell.cell)
+        pairs = zip(stream.batches if stream else (), cell.steps, strict=False)
+        if stream and all(step.patterns in (None, sum(map(len, own))) for own, step in pairs):
             streams[panel] = stream
     return streams
 
@@ -70,8 +65,9 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     for panel, series in panels.items():
         if not panel.protocol.startswith("nicv2") or panel.key in present:
             continue
-        cell = min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
-        if cell.cell.limit is not None or not _is_of_paper(cell):
+        cell = _lowest_run(series)
+        is_of_paper = cell.is_core50 or cell.data.get("kind") == "rendered"
+        if cell.cell.limit is not None or not is_of_paper:
             continue
         stream = _try_stream(cell.cell.model_copy(update={"protocol": "nic"}))
         if stream:
@@ -81,24 +77,25 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     return streams
 
 
-def _is_of_paper(cell: StoredCell) -> bool:
-    """Return whether the data is the paper's, or the rendered objects that stand in for it."""
-    return cell.is_core50 or cell.data.get("kind") == "rendered"
-
-
 def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
-    """Draw the classes of each batch, one picture per stream."""
+    """Draw the classes of each batch, one picture per stream that has several classes to show."""
     pictures = []
     for panel, stream in streams.items():
-        if panel.protocol == "ni":
-            continue
-        with drawing_style({"axes.grid": False}):
-            figure = draw_stream(stream, width, f"{panel.title}, run {stream.run}")
-        order = f"{stream_order(stream)} order"
-        title = f"Classes encountered over time, {panel.title}, run {stream.run}, {order}"
-        name = slug("stream", panel.title)
-        pictures.append(Picture(name, title, figure, on_white=True))
+        if panel.protocol != "ni":
+            heading = f"{panel.title}, run {stream.run}"
+            described = f"{heading}, {stream_order(stream)} order"
+            name = slug("stream", panel.title)
+            pictures.append(stream_picture(stream, width, name, described, heading))
     return pictures
+
+
+def stream_picture(
+    stream: Stream, width: float, name: str, described: str, heading: str = ""
+) -> Picture:
+    """Draw the classes of each batch of a stream, on white."""
+    with drawing_style(grid=False):
+        figure = draw_stream(stream, width, heading)
+    return Picture(name, f"Classes encountered over time, {described}", figure, on_white=True)
 
 
 def composition_table(
@@ -106,16 +103,12 @@ def composition_table(
 ) -> Table:
     """Return the number of batches and what they are made of."""
     rows: list[Row] = []
-    for panel, series in panels.items():
+    for panel in dict.fromkeys([*panels, *streams]):
         if panel in streams:
             values = _stream_composition(streams[panel])
         else:
-            values = _recorded_composition([cell for one in series for cell in one.cells])
-        rows.append((panel.title, *values, _published_composition(panel.protocol)))
-    for panel, stream in streams.items():
-        if panel not in panels:
-            published = _published_composition(panel.protocol)
-            rows.append((panel.title, *_stream_composition(stream), published))
+            values = _recorded_composition([cell for one in panels[panel] for cell in one.cells])
+        rows.append((panel.title, *values, COMPOSITION.get(panel.protocol)))
     columns = (
         "protocol",
         "batches",
@@ -126,31 +119,16 @@ def composition_table(
         "order",
         "the paper, on CORe50",
     )
-    note = (
-        "Incremental: the batches after the first; the number of images is their mean. "
-        "Two sessions of one class count as one class. Order: official if it comes from the "
-        "authors' files, else generated."
-    )
-    title = "Number and composition of batches"
-    return Table("streams", title, columns, tuple(rows), (note,)).without_empty_columns(6)
-
-
-def _published_composition(protocol: str) -> str | None:
-    paper = COMPOSITION.get(protocol)
-    if paper is None:
-        return None
-    first = f"{paper.initial_classes} classes, {paper.initial_images:,} images"
-    later = f"{paper.later_classes}, {paper.later_images:,}"
-    return f"{paper.batches} batches; {first}; then {later}"
+    title, notes = "Number and composition of batches", write_texts("streams")
+    return Table("streams", title, columns, tuple(rows), notes).without_empty_columns(6)
 
 
 def _stream_composition(stream: Stream) -> tuple[Value, ...]:
     row = protocol_row(stream)
     low, high = row.incremental_classes
     classes = str(low) if low == high else f"{low} to {high}"
-    first = row.batches, row.initial_classes, row.initial_images
-    images = round(row.incremental_images)
-    return *first, classes, images, stream_order(stream)
+    later = classes, round(row.incremental_images), stream_order(stream)
+    return row.batches, row.initial_classes, row.initial_images, *later
 
 
 def stream_order(stream: Stream) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import groupby
 from math import floor, log10
-from typing import Any, Literal
+from typing import Literal
 
-from primavista.errors import require_extra
 from primavista.report.series import MeanStd
+from primavista.report.texts import templates
 
 Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
@@ -212,21 +210,6 @@ def _csv_values(value: Value) -> list[CsvValue]:
     return [value, None, None]
 
 
-@cache
-def templates() -> Any:
-    """Return the templates; those for HTML escape every text that is not marked as safe."""
-    jinja2 = require_extra("jinja2", "plots")
-    environment = jinja2.Environment(
-        autoescape=jinja2.select_autoescape(["html.jinja"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        loader=jinja2.PackageLoader("primavista.report", "."),
-    )
-    environment.filters.update(latex=escape_latex, markdown=escape_markdown)
-    return environment
-
-
 def to_html(table: Table) -> str:
     """Return a table as the page has it, in a box that scrolls if it is wide."""
     return _rendered("html", table)
@@ -247,59 +230,3 @@ def to_latex(table: Table) -> str:
 
 def _rendered(kind: str, table: Table) -> str:
     return str(templates().get_template(f"table.{kind}.jinja").render(table=table))
-
-
-def escape_markdown(text: str) -> str:
-    """Return any text in a form that Markdown shows as it is.
-
-    >>> print(escape_markdown("AR1* | <b>"))
-    AR1\\* \\| &lt;b>
-    """
-    safe = re.sub(r"([\\`*_|\[\]~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
-    return " ".join(safe.split())
-
-
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        '"': r"{\char34}",
-        "±": r"$\pm$",
-        "−": r"$-$",
-        "–": "--",
-        "≤": r"$\le$",
-        "≥": r"$\ge$",
-        "×": r"$\times$",
-        "→": r"$\to$",
-        "…": r"\ldots{}",
-        "“": "``",
-        "”": "''",
-        "’": "'",
-        "[": "{[}",
-        "]": "{]}",
-        "\n": " ",
-        "\r": " ",
-    }
-)
-
-
-def escape_latex(text: str) -> str:
-    """Return any text in a form that is safe in LaTeX.
-
-    Letters of other scripts stay as they are; they need XeLaTeX or LuaLaTeX.
-
-    >>> print(escape_latex("50% of a_b & c"))
-    50\\% of a\\_b \\& c
-    """
-    return text.translate(_LATEX)

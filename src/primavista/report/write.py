@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
@@ -12,7 +12,8 @@ from primavista.report.page import render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import escape_latex, to_csv, to_latex, to_markdown
+from primavista.report.table import to_csv, to_latex, to_markdown
+from primavista.report.texts import escape_latex
 from primavista.storage.disk import replacing
 
 FIGURE_KINDS = ("pdf", "svg", "png")
@@ -61,32 +62,35 @@ def write_report(
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
-    downloads = {
-        table.name: {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}
-        for table in page.tables
-    }
-    methods = "".join(section.methods for section in page.sections)
-    if methods:
-        tex = escape_latex(methods)
-        downloads["methods"] = {"methods.txt": f"{methods}\n", "methods.tex": f"{tex}\n"}
     target = Path(out) if out is not None else Path(folder)
-    for name, contents in downloads.items():
-        for file, content in contents.items():
-            place = target if name == "methods" else target / "tables"
-            _write_file(place / file, content.encode())
+    downloads: dict[str, dict[str, str]] = {}
+    for section in page.sections:
+        for table in section.tables:
+            made = {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}
+            downloads[table.name] = made
+            _write_files(target / "tables", made)
+        if section.methods:
+            tex = escape_latex(section.methods)
+            downloads["methods"] = {
+                "methods.txt": f"{section.methods}\n",
+                "methods.tex": f"{tex}\n",
+            }
+            _write_files(target, downloads["methods"])
     pictures = [picture for section in page.sections for picture in section.all_pictures]
     for done, picture in enumerate(pictures):
         if progress is not None:
             progress(done, len(pictures))
         for kind in figures:
             drawn = picture.content(f".{kind}")
-            _write_file(target / "figures" / f"{picture.name}.{kind}", drawn)
-    _write_file(target / "report.html", render_page(page, downloads).encode())
+            _write_files(target / "figures", {f"{picture.name}.{kind}": drawn})
+    _write_files(target, {"report.html": render_page(page, downloads)})
     return target / "report.html"
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    with file_errors("write", f"the report's file {path}", CHOOSE_FOLDER):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as part:
-            part.write_bytes(content)
+def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        with file_errors("write", f"the report's file {path}", CHOOSE_FOLDER):
+            folder.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as part:
+                part.write_bytes(content if isinstance(content, bytes) else content.encode())
