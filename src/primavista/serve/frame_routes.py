@@ -16,17 +16,18 @@ from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.media.images import ImageArray, centre_square
-from primavista.serve.decoding import decode_frame, decode_frames, decode_video
-from primavista.serve.learner_service import LearnerService, Snapshot
-from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import (
+from primavista.serve.decoding import (
     BOXED_SIDES,
     WHOLE_SIDES,
-    Service,
     cut_squares,
+    decode_frame,
+    decode_frames,
+    decode_video,
     find_objects,
-    refusals,
 )
+from primavista.serve.learner_service import LearnerService, Snapshot
+from primavista.serve.limits import RefusedError, check_label
+from primavista.serve.routing import Service, refusals
 from primavista.serve.schemas import (
     CameraStatus,
     Checked,
@@ -145,8 +146,7 @@ async def predict(
         reason = "send either a frame or a video, as a form (multipart/form-data)"
         raise RefusedError(422, f"{reason}: curl -F frame=@FILE")
     if frame is not None:
-        image = await decode_frame(frame.file, service.learner.size, service.limits)
-        return await _recognise(service, image)
+        return await _recognise(service, await decode_frame(service, frame.file))
     snapshot = service.snapshot
     images = await _decode(service, [], video)
     predictions = await _predictions(service, snapshot, images)
@@ -162,7 +162,7 @@ async def predict_batch(service: Service, frames: FrameFiles) -> RecognisedFrame
     if not frames:
         raise RefusedError(422, "there are no frames: send at least one, curl -F frames=@FILE")
     snapshot = service.snapshot
-    images = await decode_frames(frames, snapshot.learner.size, service.limits)
+    images = await decode_frames(service, frames)
     predictions = await _predictions(service, snapshot, images)
     answers = [Recognised.of(prediction, snapshot.version) for prediction in predictions]
     return RecognisedFrames(frames=answers, version=snapshot.version)
@@ -178,8 +178,7 @@ async def locate(
     Boxes are shares of the width and the height of the upright picture. The request is refused
     with 409 if the strategy or the network of the learner cannot locate.
     """
-    side = WHOLE_SIDES * service.learner.size
-    picture = await decode_frame(frame.file, side, service.limits, whole=True)
+    picture = await decode_frame(service, frame.file, whole_sides=WHOLE_SIDES)
     return await find_objects(service, picture)
 
 
@@ -243,8 +242,7 @@ async def camera_frame(service: Service, camera: OwnCamera) -> Response:
 
     It is answered with 409 while the camera is lost.
     """
-    data = await service.in_thread(camera.jpeg)
-    return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
+    return Response(await service.in_thread(camera.jpeg), media_type="image/jpeg")
 
 
 @router.post("/camera/predict", name="predict", tags=["recognise"], responses=refusals(404, 409))
@@ -328,14 +326,12 @@ async def _decode(
     service: LearnerService, frames: list[UploadFile], video: UploadFile | None, box: str = ""
 ) -> list[ImageArray]:
     """Decode the frames or the video of a request; of frames with a box, the squares around it."""
-    size, limits = service.learner.size, service.limits
     if box and not frames:
         raise RefusedError(422, "a box is for frames: send frames, not a video")
     if bool(frames) == (video is not None):
         raise RefusedError(422, "send either frames or a video")
     if video is not None:
-        return await decode_video(video, size, limits)
-    if not box:
-        return await decode_frames(frames, size, limits)
-    wholes = await decode_frames(frames, BOXED_SIDES * size, limits, whole=True)
-    return await cut_squares(service, wholes, box)
+        return await decode_video(service, video.file)
+    if box:
+        return await cut_squares(service, await decode_frames(service, frames, BOXED_SIDES), box)
+    return await decode_frames(service, frames)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import queue
 import time
@@ -494,10 +493,9 @@ def file_stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _check_finite(predictions: list[Prediction]) -> None:
-    for prediction in predictions:
-        numbers = (prediction.confidence, prediction.familiarity or 0.0)
-        if not all(map(math.isfinite, numbers)):
-            raise InputError("this model computes no numbers; nothing was changed")
+    numbers = [(one.confidence, one.familiarity or 0.0) for one in predictions]
+    if not np.isfinite(numbers).all():
+        raise InputError("this model computes no numbers; nothing was changed")
 
 
 def _blank_frames(learner: Learner) -> ImageArray:

@@ -24,7 +24,7 @@ from primavista.serve.jobs import ChangeJob, ReportProgress
 from primavista.serve.journal import JournalEntry
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import RefusedError, check_label, refused_as
-from primavista.serve.operations import Service, refusals
+from primavista.serve.routing import Service, refusals
 from primavista.serve.schemas import Forgetting, Model, Removing, Renaming, Thresholding
 from primavista.storage.learner_file import declared_manifest
 from primavista.storage.manifest import parse_manifest

@@ -15,17 +15,17 @@ from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from primavista.learner.boxed import MOTION
 from primavista.media.images import ImageArray, centre_square
 from primavista.serve.clips import StreamClips
-from primavista.serve.decoding import decode_frame
+from primavista.serve.decoding import (
+    BOXED_SIDES,
+    WHOLE_SIDES,
+    cut_squares,
+    decode_frame,
+    find_objects,
+)
 from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
-from primavista.serve.operations import (
-    BOXED_SIDES,
-    WHOLE_SIDES,
-    Service,
-    cut_squares,
-    find_objects,
-)
+from primavista.serve.routing import Service
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
 
@@ -123,12 +123,12 @@ class _Stream:
 
     async def _answer(self, data: bytes) -> dict[str, Any]:
         """Recognise an encoded frame, and locate objects in it if the client asked for that."""
-        size, limits, file = self._service.learner.size, self._service.limits, BytesIO(data)
+        service, file = self._service, BytesIO(data)
         if not self._locates:
-            return await self._recognised(await decode_frame(file, size, limits))
-        picture = await decode_frame(file, WHOLE_SIDES * size, limits, whole=True)
-        answer = await self._recognised(centre_square(picture, size))
-        found = await find_objects(self._service, picture)
+            return await self._recognised(await decode_frame(service, file))
+        picture = await decode_frame(service, file, whole_sides=WHOLE_SIDES)
+        answer = await self._recognised(centre_square(picture, service.learner.size))
+        found = await find_objects(service, picture)
         return {**answer, "objects": found.model_dump()["objects"]}
 
     async def _recognised(self, image: ImageArray) -> dict[str, Any]:
@@ -201,17 +201,15 @@ async def teach(socket: WebSocket, service: Service) -> None:
     label, as that of `POST /api/lessons`, a square around it is learned of every frame.
     """
     await _accept(socket)
-    lesson = _SocketLesson(service)
     # A client that goes away after the end has taught its lesson all the same.
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            job = await _receive_lesson(socket, service, lesson)
+            with contextlib.ExitStack() as held:
+                job = await _receive_lesson(socket, service, held)
         except RefusedError as refused:
             service.metrics.count("refused")
             await socket.send_json({"error": refused.reason})
             return await socket.close(1008, refused.reason[:100])
-        finally:
-            lesson.close()
         if job is not None:
             async for status in _statuses(job):
                 await socket.send_json(status)
@@ -219,81 +217,72 @@ async def teach(socket: WebSocket, service: Service) -> None:
 
 
 async def _receive_lesson(
-    socket: WebSocket, service: LearnerService, lesson: _SocketLesson
+    socket: WebSocket, service: LearnerService, held: contextlib.ExitStack
 ) -> ChangeJob | None:
-    """Receive a lesson and submit it; None if the socket closes before its end."""
-    async for message in _messages(socket, service):
-        if isinstance(message, bytes):
-            await socket.send_json({"frames": await lesson.add(message)})
-            await service.in_thread(lesson.buffer.prepare)
-            continue
-        command = _json_object(message)
-        if lesson.label is None:
-            lesson.begin(command)
-            await socket.send_json({"frames": 0})
-        elif command.get("end") is True:
-            return await lesson.submit()
+    """Receive a lesson and submit it.
+
+    Args:
+        socket: The WebSocket.
+        service: The service.
+        held: Gives the memory of the frames back to the budget of all uploads.
+
+    Returns:
+        The job, or None if the socket closes before the end of the lesson.
+    """
+    messages = _messages(socket, service)
+    first = await anext(messages, None)
+    if first is None:
+        return None
+    label, box, again = _beginning(service, first)
+    await socket.send_json({"frames": 0})
+    lesson = service.learner.open_lesson()
+    wholes: list[ImageArray] = []  # whole frames, which are kept if motion decides
+    async for message in messages:
+        if isinstance(message, str):
+            if _json_object(message).get("end") is not True:
+                raise RefusedError(422, 'send images, then {"end": true}')
+            if wholes:
+                lesson = service.lesson_of(await cut_squares(service, wholes, MOTION))
+            return service.teach(lesson, label, again)
+        number = len(lesson) + len(wholes) + 1
+        image = await _lesson_frame(service, message, number, box)
+        held.enter_context(service.uploads.holding(image.nbytes))
+        if box == MOTION:
+            wholes.append(image)
         else:
-            raise RefusedError(422, 'send images, then {"end": true}')
+            lesson.add(image)
+        await socket.send_json({"frames": number})
+        await service.in_thread(lesson.prepare)
     return None
 
 
-class _SocketLesson:
-    """A lesson whose frames come over a socket, with the box around the object if there is one."""
+def _beginning(service: LearnerService, message: bytes | str) -> tuple[str, str, bool]:
+    """Return the name, the box, and whether the lesson may count twice, of a first message."""
+    if isinstance(message, bytes):
+        raise RefusedError(422, 'send the name first: {"label": "mug"}')
+    command = _json_object(message)
+    label = check_label(command.get("label"), service.learner.labels)
+    box = command.get("box", "")
+    if not isinstance(box, str):
+        raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
+    return label, box, command.get("again") is True
 
-    def __init__(self, service: LearnerService) -> None:
-        self.buffer = service.learner.open_lesson()
-        self.label: str | None = None
-        self._service = service
-        self._again = False
-        self._box = ""
-        self._wholes: list[ImageArray] = []  # whole frames, which are kept if motion decides
-        self._bytes = 0  # of all frames that are held
 
-    def begin(self, command: dict[str, Any]) -> None:
-        """Take the name, whether the lesson may count twice, and the box."""
-        self._box = command.get("box", "")
-        if not isinstance(self._box, str):
-            raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
-        self._again = command.get("again") is True
-        self.label = check_label(command.get("label"), self._service.learner.labels)
+async def _lesson_frame(service: LearnerService, data: bytes, number: int, box: str) -> ImageArray:
+    """Decode a frame of a lesson and cut the square around its box out of it.
 
-    async def add(self, data: bytes) -> int:
-        """Decode one frame and keep what is needed of it; return the number of frames."""
-        if self.label is None:
-            raise RefusedError(422, 'send the name first: {"label": "mug"}')
-        limits, uploads = self._service.limits, self._service.uploads
-        number = max(len(self.buffer), len(self._wholes)) + 1
-        if number > limits.lesson_frames:
-            raise RefusedError(
-                413,
-                f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another",
-            )
-        whole = self._box != ""
-        side = BOXED_SIDES * self.buffer.size if whole else self.buffer.size
-        with uploads.holding(len(data)):
-            image = await decode_frame(BytesIO(data), side, limits, f"frame {number}", whole)
-        if whole and self._box != MOTION:
-            [image] = await cut_squares(self._service, [image], self._box)
-        uploads.take(image.nbytes)
-        self._bytes += image.nbytes
-        if self._box == MOTION:
-            self._wholes.append(image)
-        else:
-            self.buffer.add(image)
-        return number
-
-    async def submit(self) -> ChangeJob:
-        """Queue the lesson; if the box is "motion", the squares are cut out of all frames first."""
-        assert self.label is not None
-        if self._wholes:
-            squares = await cut_squares(self._service, self._wholes, MOTION)
-            self.buffer = self._service.lesson_of(squares)
-        return self._service.teach(self.buffer, self.label, self._again)
-
-    def close(self) -> None:
-        """Give the memory of the frames back to the budget of all uploads."""
-        self._service.uploads.give_back(self._bytes)
+    It stays whole if the box is "motion", which is found in all frames together.
+    """
+    limit = service.limits.lesson_frames
+    if number > limit:
+        reason = f"a lesson has at most {limit} frames: end it, and begin another"
+        raise RefusedError(413, reason)
+    with service.uploads.holding(len(data)):
+        sides = BOXED_SIDES if box else 0
+        image = await decode_frame(service, BytesIO(data), f"frame {number}", sides)
+    if box and box != MOTION:
+        [image] = await cut_squares(service, [image], box)
+    return image
 
 
 async def _accept(socket: WebSocket) -> None:
