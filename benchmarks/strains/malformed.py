@@ -99,7 +99,7 @@ class Attempts:
         path, out = self.folder / "a.zip", self.folder / "unzipped"
         path.write_bytes(self.damaged(self.archive))
         out.mkdir(exist_ok=True)
-        return _tried("archive", lambda: unpack_archive(path, out, None))
+        return _tried("archive", lambda: unpack_archive(path, out))
 
     def damaged(self, data: bytes) -> bytes:
         if self.dice.draw.random() < 0.2:

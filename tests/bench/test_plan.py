@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.bench.data import open_cell_data
+from primavista.bench.data import data_settings, open_cell_data
 from primavista.bench.evaluate import TestSet
 from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
@@ -134,7 +134,7 @@ def test_stores_of_other_data_are_thinned_by_session(core50_folder, tmp_path):
 
 def test_drawn_videos_in_the_layout_of_core50_have_no_official_test_set(tmp_path):
     write(Scene(1, 2, 3, 40, 16), tmp_path / "drawn", "png")
-    data = {"kind": "core50", "path": str(tmp_path / "drawn"), "size": 16}
+    data = data_settings(str(tmp_path / "drawn"), size=16)
     group = {**GROUP, "protocols": ["ni"], "tests": ["reduced", "full"]}
     cells = [p.cell for p in make_plan({"name": "p", "groups": [group], "data": data}).planned()]
     frames = [len(frames_of_test(cell, tmp_path)) for cell in cells]

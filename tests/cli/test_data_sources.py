@@ -65,20 +65,6 @@ def test_a_drawn_folder_is_the_data_set_of_its_scene(tmp_path: Path, format: str
         assert list(mine.batches) == list(theirs.batches)
 
 
-def test_a_drawn_folder_by_category(tmp_path: Path) -> None:
-    done("render", tmp_path / "drawn", *OPTIONS)
-    data = open_data(str(tmp_path / "drawn"), labels="category")
-    assert data.classes == ("plug adapter", "mobile phone")
-    objects = open_data(str(tmp_path / "drawn"))
-    mine, theirs = (
-        open_stream(data, "nicv2", 1).batches,
-        open_stream(objects, "nicv2", 1).batches,
-    )
-    assert [[s.start for s in batch] for batch in mine] == [
-        [s.start for s in batch] for batch in theirs
-    ]
-
-
 @pytest.mark.parametrize("format", ["png", "mp4"])
 def test_a_folder_that_is_half_drawn_is_refused(tmp_path: Path, format: str) -> None:
     pytest.importorskip("av")
@@ -93,7 +79,7 @@ def test_a_folder_that_is_half_drawn_is_refused(tmp_path: Path, format: str) -> 
     done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
     if format == "png":
         (tmp_path / "drawn" / "s1" / "o1" / "C_01_01_003.png").unlink()
-        with pytest.raises(pv.FileError, match=r"s1/o1 holds 3 of its 4 pictures"):
+        with pytest.raises(pv.FileError, match=r"s1/o1 holds 3 of its 4 frames"):
             open_data(str(tmp_path / "drawn"))
 
 

@@ -54,7 +54,7 @@ def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     with pytest.raises(FileError, match="leads out"):
-        unpack_archive(entry(tmp_path / "x.zip", name), inside, None)
+        unpack_archive(entry(tmp_path / "x.zip", name), inside)
     assert not list(inside.iterdir())  # not even the good entry
 
 
@@ -62,14 +62,14 @@ def test_a_link_in_an_archive_becomes_an_ordinary_file(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     mode = stat.S_IFLNK | 0o777
-    unpack_archive(entry(tmp_path / "x.zip", "link", b"/etc/passwd", mode), out, None)
+    unpack_archive(entry(tmp_path / "x.zip", "link", b"/etc/passwd", mode), out)
     assert not (out / "link").is_symlink()
     assert (out / "link").read_bytes() == b"/etc/passwd"
 
 
 def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="encrypted"):
-        unpack_archive(entry(tmp_path / "x.zip", "secret", flags=1), tmp_path, None)
+        unpack_archive(entry(tmp_path / "x.zip", "secret", flags=1), tmp_path)
 
 
 def test_an_archive_that_would_get_too_large_is_refused(
@@ -79,13 +79,13 @@ def test_an_archive_that_would_get_too_large_is_refused(
     out.mkdir()
     monkeypatch.setattr(download, "MAX_UNPACKED", 100)
     with pytest.raises(FileError, match="would unpack to 200 bytes"):
-        unpack_archive(archive(tmp_path / "y.zip", a=bytes(200)), out, None)
+        unpack_archive(archive(tmp_path / "y.zip", a=bytes(200)), out)
     assert not list(out.iterdir())
 
 
 def test_a_name_that_is_a_file_and_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot write in"):
-        unpack_archive(archive(tmp_path / "z.zip", **{"a": b"1", "a/b": b"2"}), tmp_path, None)
+        unpack_archive(archive(tmp_path / "z.zip", **{"a": b"1", "a/b": b"2"}), tmp_path)
 
 
 def test_an_entry_that_lies_about_its_size_or_content(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_an_entry_that_lies_about_its_size_or_content(tmp_path: Path) -> None:
     raw[100] ^= 255
     path.write_bytes(bytes(raw))
     with pytest.raises(FileError, match="damaged"):
-        unpack_archive(path, tmp_path, None)
+        unpack_archive(path, tmp_path)
     path.write_bytes(b"no archive")
     with pytest.raises(FileError, match="damaged"):
-        unpack_archive(path, tmp_path, None)
+        unpack_archive(path, tmp_path)
 
 
 def test_damaged_archives_are_file_errors(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_damaged_archives_are_file_errors(tmp_path: Path) -> None:
         into = tmp_path / str(number)
         into.mkdir()
         try:
-            unpack_archive(tmp_path / "bad.zip", into, None)
+            unpack_archive(tmp_path / "bad.zip", into)
         except FileError:
             refused += 1
     assert refused > 100

@@ -169,7 +169,7 @@ def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(
     whole = server.files["lists.zip"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "lists.zip.part").write_bytes(b"of an older version")
-    (tmp_path / "other" / "lists.zip.part.json").write_text('{"validator": "older"}')
+    (tmp_path / "other" / "lists.zip.part.version").write_text('"older"')
     get(server, tmp_path / "other", "lists.zip")
     assert (tmp_path / "other" / "lists.zip").read_bytes() == whole
 
@@ -203,14 +203,12 @@ def test_a_server_without_lengths_or_validators(
 def test_a_part_that_was_whole_already(server: Server, tmp_path: Path) -> None:
     whole = server.files["lists.zip"]
     (tmp_path / "lists.zip.part").write_bytes(whole)
-    (tmp_path / "lists.zip.part.json").write_text(json.dumps({"validator": f'"{hash(whole)}"'}))
+    (tmp_path / "lists.zip.part.version").write_text(f'"{hash(whole)}"')
     get(server, tmp_path, "lists.zip")
     assert (tmp_path / "lists.zip").read_bytes() == whole
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "lists.zip.part").write_bytes(whole + b"more")
-    (tmp_path / "x" / "lists.zip.part.json").write_text(
-        json.dumps({"validator": f'"{hash(whole)}"'})
-    )
+    (tmp_path / "x" / "lists.zip.part.version").write_text(f'"{hash(whole)}"')
     get(server, tmp_path / "x", "lists.zip")
     assert (tmp_path / "x" / "lists.zip").read_bytes() == whole
 
@@ -244,14 +242,26 @@ def test_a_file_that_changed_after_the_first_download(server: Server, tmp_path: 
         get(server, tmp_path)
     (tmp_path / "more.zip").unlink()
     record = json.loads((tmp_path / "core50.sha256.json").read_text())
-    del record["more.zip"]["unpacked"]
+    del record["more.zip"]
     (tmp_path / "core50.sha256.json").write_text(json.dumps(record))
     server.files["more.zip"] = zipped("another")
-    with pytest.raises(FileError, match="official file has changed"):
-        get(server, tmp_path)
+    get(server, tmp_path)
+    assert (tmp_path / "another").exists()
     (tmp_path / "core50.sha256.json").write_text("[]")
     with pytest.raises(FileError, match=r"core50\.sha256\.json"):
         get(server, tmp_path)
+
+
+def test_an_archive_that_was_not_unpacked_wholly_is_unpacked_again(
+    server: Server, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch, "unpack_archive", lambda *args: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            get(server, tmp_path, "more.zip")
+    get(server, tmp_path, "more.zip")
+    assert list(tmp_path.rglob("train_batch_00_filelist.txt"))
+    assert len(server.requests) == 1
 
 
 def test_a_hostile_archive_is_refused_after_the_download(server: Server, tmp_path: Path) -> None:

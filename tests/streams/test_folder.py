@@ -180,7 +180,9 @@ def test_folders_that_are_no_data_sets(tmp_path: Path) -> None:
     with pytest.raises(pv.FileError, match="holds no classes"):
         folder(tmp_path)
     media.make_pictures(tmp_path / "mug", [1, 2])
-    with pytest.raises(pv.FileError, match="put those of each video in a folder of their own"):
+    with pytest.raises(
+        pv.FileError, match="mug has no sessions: put the pictures in a folder per video"
+    ):
         folder(tmp_path)
     with pytest.raises(pv.FileError, match="no session that can be read"):
         folder(tmp_path, skip_bad=True)

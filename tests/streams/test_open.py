@@ -30,7 +30,7 @@ def test_all_kinds_of_sources_give_the_same_data_set(tmp_path: Path) -> None:
     pack(truth, tmp_path / "store")
     for text, kind in (
         (TEXT, "rendered"),
-        (str(tmp_path / "drawn"), "core50"),
+        (str(tmp_path / "drawn"), "folder"),
         (tmp_path / "store", "store"),
     ):
         assert parse_source(text).kind == kind

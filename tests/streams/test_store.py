@@ -27,6 +27,7 @@ import primavista as pv
 from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
+from primavista.streams.open import open_dataset
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack, verify, workers
@@ -180,9 +181,9 @@ def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -
     class Rows:
         array = np.zeros((10, 8, 8, 3), np.uint8)
 
-    monkeypatch.setattr(workers, "LARGE_ARRAY", 1000)
+    monkeypatch.setattr(workers, "LARGE", 1000)
     assert not workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
-    monkeypatch.setattr(workers, "LARGE_ARRAY", 10_000)
+    monkeypatch.setattr(workers, "LARGE", 10_000)
     assert workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
     assert not workers._can_be_sent(made(40).frames)
 
@@ -573,7 +574,7 @@ def test_a_file_list_is_a_test_set_of_its_own_unless_it_is_the_official_one(
 
 def test_drawn_videos_in_the_layout_of_core50_are_not_core50(tmp_path: Path) -> None:
     write(Scene(1, 1, 3, 2, 16), tmp_path / "core50", "png")
-    store = pack(CORe50(tmp_path / "core50"), tmp_path / "core50.store")
+    store = pack(open_dataset(tmp_path / "core50"), tmp_path / "core50.store")
     assert store.core50 is None
     assert json.loads((store.path / INDEX).read_text())["plan"]["core50"] is None
 

@@ -34,7 +34,6 @@ from primavista.streams.open import (
 )
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
-from primavista.streams.rendered.scene import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
@@ -299,8 +298,8 @@ def kept_data(data: Data, cache: Path, device: str, split: int = 0) -> DataSet:
 def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int]:
     """Return the data and the thinning that give a test set.
 
-    CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, such
-    as drawn videos in CORe50's layout, one frame in `thin` of each test session is taken.
+    CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, one
+    frame in `thin` of each test session is taken.
 
     Args:
         data: The data; the index of a packed store is read.
@@ -313,7 +312,7 @@ def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int
     Raises:
         InputError: If the whole test set is asked of a packed CORe50 that does not have it.
     """
-    if data.kind == "core50" and read_scene(Path(data.path)) is None:
+    if data.kind == "core50":
         return (data if test == "reduced" else data.model_copy(update={"test": "full"})), 1
     store = open_store(data.path) if data.kind == "store" else None
     if store is None or store.core50 is None:

@@ -66,6 +66,24 @@ def open_regular(path: Path, *, make: bool = True) -> int:
     return file
 
 
+@contextlib.contextmanager
+def opened(path: Path, *, make: bool = True) -> Iterator[int]:
+    """Open an ordinary file with `open_regular`, and close it after the block.
+
+    Args:
+        path: The file.
+        make: Whether to create it if it does not exist.
+
+    Yields:
+        The descriptor.
+    """
+    file = open_regular(path, make=make)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 def write(file: int, data: bytes | memoryview) -> None:
     """Write all bytes at the present position of a file.
 

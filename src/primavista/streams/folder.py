@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -98,21 +98,22 @@ def folder(
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     written = read_scene(root)
     found = _find_sessions(root, bad)
+    longest = max(MAX_FRAMES, written.scene.frames if written else 0)
     videos = VideoCache(
         folder=Path(cache).expanduser() if cache else default_video_cache(),
         size=size,
-        max_frames=_frame_limit(max_frames, written),
+        max_frames=longest if max_frames is None else max_frames,
         fps=fps,
-        skip_bad=skip_bad,
+        bad=bad,
     )
-    read = _read_sessions(found, _SessionReader(videos, bad), progress)
+    read = _read_sessions(found, videos, progress)
     flags = _test_flags(read, test, found, split)
     read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
     name, classes, categories = _names(root, written, found)
     if written and fps is None and not skip_bad:
         _check_counts(root, written, read)
     if not read:
-        raise _nothing_to_read(root, bad)
+        raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
     log.info("%s: %s", root, note)
     return DataSet(
@@ -125,58 +126,35 @@ def folder(
     )
 
 
-@dataclass(frozen=True)
-class _SessionReader:
-    """Finds the frames of sessions; what cannot be decoded goes to `bad`."""
-
-    videos: VideoCache
-    bad: BadFiles
-
-    def read(self, label: int, number: int, name: str, path: Path) -> SessionFiles | None:
-        """The files of one session, or None if none can be decoded and `bad` skips."""
-        with self.bad.guard():
-            if path.is_dir():
-                return SessionFiles(label, number, self._pictures(path), name=name)
-            video = self.videos.decoded(path)
-            self.bad.skipped += video.skipped
-            self.bad.problems += video.problems
-            return SessionFiles(label, number, name=name, video=video)
-        return None
-
-    def _pictures(self, path: Path) -> tuple[Path, ...]:
-        files = readable_pictures(media_in(path, IMAGES), self.videos.size, self.bad)
-        if not files:
-            raise FileError(f"the session {path} has no pictures that can be read. {LAYOUT}")
-        return files
-
-
-def _frame_limit(max_frames: int | None, written: WrittenScene | None) -> int:
-    if max_frames is not None:
-        return max_frames
-    return max(MAX_FRAMES, written.scene.frames if written else 0)
-
-
 def _class_names(found: FoundSessions) -> list[str]:
     return sorted(found, key=natural)
 
 
 def _read_sessions(
-    found: FoundSessions,
-    reader: _SessionReader,
-    progress: Progress | None,
+    found: FoundSessions, videos: VideoCache, progress: Progress | None
 ) -> list[SessionFiles]:
     """The sessions that can be read, class by class."""
     read: list[SessionFiles] = []
     total, done = sum(map(len, found.values())), 0
     for label, name in enumerate(_class_names(found)):
         for number, (session_name, path) in enumerate(found[name], 1):
-            files = reader.read(label, number, session_name, path)
+            one = SessionFiles(label, number, name=session_name)
+            with videos.bad.guard():
+                if path.is_dir():
+                    read.append(replace(one, pictures=_pictures(path, videos)))
+                else:
+                    read.append(replace(one, video=videos.decoded(path)))
             done += 1
             if progress:
                 progress(done, total)
-            if files is not None:
-                read.append(files)
     return read
+
+
+def _pictures(path: Path, videos: VideoCache) -> tuple[Path, ...]:
+    files = readable_pictures(media_in(path, IMAGES), videos.size, videos.bad)
+    if not files:
+        raise FileError(f"the session {path} has no pictures that can be read. {LAYOUT}")
+    return files
 
 
 def _test_flags(
@@ -190,7 +168,9 @@ def _test_flags(
     if test == "none":
         return [False] * len(read)
     if test == "quarter":
-        return _quarter_flags(read, found, split)
+        counts = [(name, len(found[name])) for name in _class_names(found)]
+        numbers = [_test_numbers(name, count, split) for name, count in counts]
+        return [item.number in numbers[item.label] for item in read]
     if isinstance(test, str):
         raise InputError(
             f'test is "quarter", "none" or a list of session names; got {test!r}. '
@@ -205,13 +185,7 @@ def _test_flags(
     return [item.name in chosen for item in read]
 
 
-def _quarter_flags(read: list[SessionFiles], found: FoundSessions, split: int) -> list[bool]:
-    counts = {name: len(found[name]) for name in _class_names(found)}
-    numbers = [_drawn(name, count, split) for name, count in counts.items()]
-    return [item.number in numbers[item.label] for item in read]
-
-
-def _drawn(name: str, count: int, split: int) -> tuple[int, ...]:
+def _test_numbers(name: str, count: int, split: int) -> tuple[int, ...]:
     """The numbers of the test sessions of a class: the fixed ones, or as many drawn at random."""
     fixed = held_out(count)
     if not split:
@@ -244,13 +218,6 @@ def _check_counts(root: Path, written: WrittenScene, read: list[SessionFiles]) -
             )
 
 
-def _nothing_to_read(root: Path, bad: BadFiles) -> FileError:
-    why = f", the first: {bad.problems[0]}" if bad.problems else ""
-    return FileError(
-        f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}"
-    )
-
-
 def _describe(read: list[SessionFiles], classes: Sequence[str], bad: BadFiles) -> str:
     """The note of a data set: its test sessions, what was skipped, and what was thinned."""
     names = [f"{classes[item.label]}/{item.name}" for item in read]
@@ -276,21 +243,13 @@ def _find_sessions(root: Path, bad: BadFiles) -> FoundSessions:
         with bad.guard():
             inside = [*subfolders(path), *media_in(path, VIDEOS)]
             if not inside:
-                raise _no_sessions(path)
+                put = ": put the pictures in a folder per video" if media_in(path, IMAGES) else ""
+                raise FileError(f"the class {path} has no sessions{put}. {LAYOUT}")
             inside.sort(key=lambda item: natural(item.name))
             found[path.name] = [(_session_name(item), item) for item in inside]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
     return sessions_by_object(found)
-
-
-def _no_sessions(path: Path) -> FileError:
-    if not media_in(path, IMAGES):
-        return FileError(f"the class {path} has no sessions. {LAYOUT}")
-    return FileError(
-        f"the class {path} has no sessions but pictures directly in it: "
-        f"put those of each video in a folder of their own. {LAYOUT}"
-    )
 
 
 def sessions_by_object(found: FoundSessions) -> FoundSessions:

@@ -137,20 +137,16 @@ def open_dataset(
         "cache": cache,
     }
     check_source_options(found, options)
-    if found.kind == "rendered":
+    if found.path is None:
         from primavista.streams.rendered.dataset import rendered  # slow, and with torch
 
         return rendered(scene_of(found, size))
-    assert found.path is not None
     taken = {key: options[key] for key in _given(options)}
-    if found.kind == "store":
-        return open_store(found.path)
-    taken["size"] = size or _written_size(found.path) or DEFAULT_SIZE
+    if found.kind != "store":
+        taken["size"] = size or _written_size(found.path) or DEFAULT_SIZE
     if found.kind == "folder":
-        return folder(
-            found.path, test=taken.pop("test_sessions", "quarter"), progress=progress, **taken
-        )
-    if skip_bad:
+        taken["test"] = taken.pop("test_sessions", "quarter")
+    if found.kind == "folder" or skip_bad:
         taken["progress"] = progress
     return READERS[found.kind].read(found.path, **taken)
 
@@ -221,48 +217,38 @@ def scene_of(source: DataSource, size: int | None = None) -> Scene:
 
 
 class Reader(NamedTuple):
-    """A kind of data set that is recognised by its files.
+    """A kind of data set.
 
     Args:
+        name: Its name in messages.
+        options: The options of `open_dataset` that it takes.
         recognises: A function that returns True if a path holds such files.
-        read: A function of the path and the options of `_TAKES`; those that skip bad files also
-            report `progress`.
+        read: A function of the path and the options; it also reports `progress` if it takes time.
     """
 
+    name: str
+    options: set[str]
     recognises: Callable[[Path], bool]
     read: Callable[..., DataSet]
 
 
+_VIDEO_OPTIONS = {"size", "skip_bad", "max_frames", "fps", "cache", "test_sessions", "split"}
 # In this order; what none of them recognises is a folder of the user's own.
 READERS: dict[Kind, Reader] = {
-    "store": Reader(is_store, open_store),
-    "core50": Reader(is_core50, CORe50),
-    "cifar100": Reader(is_cifar100, cifar100),
-    "clear": Reader(is_clear, clear),
-    "tiny-imagenet": Reader(is_tiny_imagenet, tiny_imagenet),
-    "openloris": Reader(is_openloris, openloris),
+    "store": Reader("a packed store", set(), is_store, open_store),
+    "core50": Reader("a CORe50 folder", {"size", "test", "labels", "skip_bad"}, is_core50, CORe50),
+    "cifar100": Reader("CIFAR-100", {"size", "labels", "sessions"}, is_cifar100, cifar100),
+    "clear": Reader("CLEAR", {"size", "skip_bad"}, is_clear, clear),
+    "tiny-imagenet": Reader(
+        "Tiny ImageNet", {"size", "sessions", "skip_bad"}, is_tiny_imagenet, tiny_imagenet
+    ),
+    "openloris": Reader(
+        "OpenLORIS-Object", {"size", "labels", "factors", "skip_bad"}, is_openloris, openloris
+    ),
+    "folder": Reader("a class/session folder", _VIDEO_OPTIONS, Path.is_dir, folder),
 }
-
-
-class _Takes(NamedTuple):
-    """The name of a kind of source in messages, and the options that it takes."""
-
-    name: str
-    options: frozenset[str]
-
-
-_VIDEO_OPTIONS = frozenset({"size", "skip_bad", "max_frames", "fps", "cache"})
-_TAKES = {
-    "rendered": _Takes("rendered videos", frozenset({"size"})),
-    "store": _Takes("a packed store", frozenset()),
-    "core50": _Takes("a CORe50 folder", frozenset({"size", "test", "labels", "skip_bad"})),
-    "cifar100": _Takes("CIFAR-100", frozenset({"size", "labels", "sessions"})),
-    "clear": _Takes("CLEAR", frozenset({"size", "skip_bad"})),
-    "tiny-imagenet": _Takes("Tiny ImageNet", frozenset({"size", "sessions", "skip_bad"})),
-    "openloris": _Takes("OpenLORIS-Object", frozenset({"size", "labels", "factors", "skip_bad"})),
-    "written": _Takes("a folder of drawn videos", _VIDEO_OPTIONS),
-    "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions", "split"}),
-}
+_TAKES = {"rendered": ("rendered videos", {"size"})}
+_TAKES |= {kind: (reader.name, reader.options) for kind, reader in READERS.items()}
 
 
 def check_source_options(
@@ -280,15 +266,12 @@ def check_source_options(
     Raises:
         InputError: For the first option that does not apply. The message says what it is for.
     """
-    kind: str = source.kind
-    if kind == "folder" and source.path is not None and read_scene(source.path):
-        kind = "written"
-    taken = _TAKES[kind]
+    name, taken = _TAKES[source.kind]
     for option in _given(options):
-        if option not in taken.options:
-            others = " or ".join(t.name for t in _TAKES.values() if option in t.options)
+        if option not in taken:
+            others = " or ".join(name for name, takes in _TAKES.values() if option in takes)
             raise InputError(
-                f"{spelling(option)} is for {others}; {source} is {taken.name}: leave it out"
+                f"{spelling(option)} is for {others}; {source} is {name}: leave it out"
             )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
 from primavista.media.frames import Frames, crop_and_resize, frames_at
-from primavista.streams.dataset import DataSet, Session, Stream
+from primavista.streams.dataset import DataSet, Stream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,99 +233,55 @@ def _group(name: str) -> str:
 
 def contact_sheet(
     data: DataSet,
-    by: Literal["sessions", "frames"] = "sessions",
     *,
     classes: Sequence[int] | None = None,
     columns: int | None = None,
     tile: int = 64,
 ) -> Image.Image:
-    """Make a sheet of small pictures with one row per class; one frame is read at a time.
+    """Make a sheet of small pictures: the middle frame of each session, in one row per class.
+
+    The numbers of test sessions are blue. One frame is read at a time.
 
     Args:
         data: The data set.
-        by: "sessions" shows the middle frame of each session, with blue numbers for test sessions.
-            "frames" shows frames spread over the first training session of each class.
         classes: The labels of the rows; all by default.
-        columns: The number of columns; by default the number of sessions, or 12 frames.
+        columns: The largest number of columns; by default the number of sessions.
         tile: The side of a picture in pixels.
 
     Returns:
         The sheet as a PIL image.
 
     Raises:
-        InputError: If there are no such classes, or the sheet would be too large.
+        InputError: If the sheet would be too large, or empty.
     """
-    labels = list(range(len(data.classes))) if classes is None else list(classes)
-    bad = [label for label in labels if not 0 <= label < len(data.classes)]
-    if bad:
+    labels = range(len(data.classes)) if classes is None else classes
+    sessions = (*data.train, *data.test)
+    numbers = sorted({session.number for session in sessions})[:columns]
+    if not 1 <= len(labels) * len(numbers) <= MAX_TILES or not 8 <= tile <= 1024:
         raise InputError(
-            f"no classes {bad}: the data set '{data.name}' has classes 0 to {len(data.classes) - 1}"
-        )
-    if by not in ("sessions", "frames"):
-        raise InputError(f"by must be 'sessions' or 'frames'; got {by!r}")
-    wide = columns or (12 if by == "frames" else len({s.number for s in (*data.train, *data.test)}))
-    if not 1 <= len(labels) * wide <= MAX_TILES or not 8 <= tile <= 1024:
-        raise InputError(
-            f"a sheet of {len(labels)} x {wide} pictures of {tile} pixels: "
+            f"a sheet of {len(labels)} x {len(numbers)} pictures of {tile} pixels: "
             f"choose 1 to {MAX_TILES:,}, of 8 to 1024"
         )
-    heads, cells = (
-        _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, wide)
-    )
-    return _paste(data, labels, heads[:wide], cells, tile)
-
-
-Cells = dict[tuple[int, int], int]  # (row, column): frame
-Heads = list[tuple[str, bool]]  # text, whether of the test set
-
-
-def _session_cells(data: DataSet, labels: Sequence[int]) -> tuple[Heads, Cells]:
-    tests = {session.number for session in data.test}
-    numbers = sorted({session.number for session in (*data.train, *data.test)})
-    cells: Cells = {}
-    for session in (*data.train, *data.test):
-        if session.label in labels:
-            cells.setdefault(
-                (labels.index(session.label), numbers.index(session.number)), _middle(session)
-            )
-    return [(str(number), number in tests) for number in numbers], cells
-
-
-def _frame_cells(data: DataSet, labels: Sequence[int], columns: int) -> tuple[Heads, Cells]:
-    cells: Cells = {}
-    for row, label in enumerate(labels):
-        own = [session for session in (*data.train, *data.test) if session.label == label]
-        if own:
-            chosen = np.linspace(own[0].start, own[0].stop - 1, columns).round().astype(int)
-            cells |= {(row, column): int(frame) for column, frame in enumerate(chosen)}
-    return [(str(column + 1), False) for column in range(columns)], cells
-
-
-def _middle(session: Session) -> int:
-    return (session.start + session.stop) // 2
-
-
-def _paste(
-    data: DataSet, labels: Sequence[int], heads: Heads, cells: Cells, tile: int
-) -> Image.Image:
+    middles = {(s.label, s.number): (s.start + s.stop) // 2 for s in reversed(sessions)}
+    tested = {session.number for session in data.test}
     font = ImageFont.load_default(max(9, tile // 5))
-    gap, head = 2, max(14, tile // 3)
-    names = [data.classes[label] for label in labels]
-    left = int(max(font.getlength(name) for name in names)) + 10
-    sheet = Image.new(
-        "RGB", (left + len(heads) * (tile + gap), head + len(labels) * (tile + gap)), "white"
-    )
+    step, head = tile + 2, max(14, tile // 3)
+    left = int(max(font.getlength(data.classes[label]) for label in labels)) + 10
+    size = (left + len(numbers) * step, head + len(labels) * step)
+    sheet = Image.new("RGB", size, "white")
     pen = ImageDraw.Draw(sheet)
-    for column, (text, tested) in enumerate(heads):
-        at = (left + column * (tile + gap) + tile // 2, head // 2)
-        pen.text(at, text, fill="#0050C8" if tested else "#222222", font=font, anchor="mm")
-    for row, name in enumerate(names):
-        top = head + row * (tile + gap)
+    for column, number in enumerate(numbers):
+        at = (left + column * step + tile // 2, head // 2)
+        colour = "#0050C8" if number in tested else "#222222"
+        pen.text(at, str(number), fill=colour, font=font, anchor="mm")
+    for row, label in enumerate(labels):
+        top = head + row * step
+        name = data.classes[label]
         pen.text((left - 6, top + tile // 2), name, fill="#222222", font=font, anchor="rm")
-        for column in range(len(heads)):
-            at = (left + column * (tile + gap), top)
-            if (row, column) in cells:
-                sheet.paste(_tile(data.frames, cells[row, column], tile), at)
+        for column, number in enumerate(numbers):
+            at = (left + column * step, top)
+            if (label, number) in middles:
+                sheet.paste(_tile(data.frames, middles[label, number], tile), at)
             else:
                 pen.rectangle((*at, at[0] + tile - 1, top + tile - 1), outline="#DDDDDD")
     return sheet

@@ -270,10 +270,7 @@ def nc(data: DataSet, run: int = 0, *, first: int | None = None, each: int | Non
     queues = _queues(data)
     opening = len(_opening(data, queues)) if first is None else first
     step = max(1, opening // 2) if each is None else each
-    if not 1 <= opening <= len(queues):
-        raise InputError(
-            f"first must lie from 1 to {len(queues)}, the number of classes; got {opening}"
-        )
+    _check_range("first", opening, len(queues), "the number of classes")
     if step < 1:
         raise InputError(f"each must be 1 or more; got {step}")
     labels = list(queues)

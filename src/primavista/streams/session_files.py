@@ -161,14 +161,14 @@ class VideoCache:
         size: The side of the frames in pixels.
         max_frames: The number of frames kept per video, evenly spread.
         fps: The number of frames per second to read; None reads all.
-        skip_bad: Leave out frames that cannot be decoded instead of stopping.
+        bad: Where frames that cannot be decoded are counted, if they are skipped.
     """
 
     folder: Path
     size: int
     max_frames: int
     fps: float | None
-    skip_bad: bool
+    bad: BadFiles
 
     def decoded(self, video: Path) -> DecodedVideo:
         """Decode a video, or find it decoded.
@@ -190,10 +190,13 @@ class VideoCache:
                 size=self.size,
                 max_frames=self.max_frames,
                 fps=self.fps,
-                skip_bad=self.skip_bad,
+                skip_bad=self.bad.skip,
             )
             _save(target, clip)
-        return _load(target)
+        found = _load(target)
+        self.bad.skipped += found.skipped
+        self.bad.problems += found.problems
+        return found
 
     def _key(self, video: Path) -> str:
         """A key that changes with the file and with the options."""
@@ -207,7 +210,7 @@ class VideoCache:
             self.size,
             self.max_frames,
             self.fps,
-            self.skip_bad,
+            self.bad.skip,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -7,7 +7,7 @@ batches = stream(data, "nicv2-391", run=0)     # the official order if its files
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import cast, get_args
@@ -16,7 +16,7 @@ from primavista.errors import FileError, InputError
 from primavista.media.images import read_image
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
-from primavista.streams.conventions import category_names, held_out, object_names
+from primavista.streams.conventions import category_names, object_names
 from primavista.streams.core50.layout import core50_folder, frame_numbers, picture_sessions
 from primavista.streams.core50.orders import read_list
 from primavista.streams.dataset import (
@@ -27,7 +27,6 @@ from primavista.streams.dataset import (
     SessionKey,
     TestFrames,
 )
-from primavista.streams.rendered.scene import Scene, WrittenScene, read_scene, scene_name
 from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 OBJECTS_PER_CATEGORY = 5
@@ -42,9 +41,7 @@ Sessions = Mapping[SessionKey, SessionFiles]
 class CORe50(DataSet):
     """CORe50 on disk. Frames are read on demand.
 
-    Labels come from the names of the files. If `primavista data render` wrote the pictures, the
-    data set is the same as `rendered(scene)`: the categories, the test sessions and the name are
-    those of the scene, and `test` is "full" by default.
+    Labels come from the names of the files.
 
     Args:
         path: The folder that holds `s1` .. `s11`, or `core50_128x128` with them.
@@ -75,22 +72,15 @@ class CORe50(DataSet):
         if labels not in ("object", "category"):
             raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
-        written = read_scene(folder)
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
         sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
-        if written and not skip_bad:
-            _check_counts(sessions, written, folder)
-        structure = _Structure.of_scene(written.scene) if written else _Structure()
-        files = _training_files(sessions, structure, folder)
-        files += _test_files(sessions, structure, test or ("full" if written else "reduced"))
-        if written:  # the order of `rendered`
-            files.sort(key=lambda one: (one.label, one.number))
-        classes, categories = structure.classes(sessions, labels)
-        labelled = [replace(one, label=structure.label(one.label, labels)) for one in files]
+        files = _training_files(sessions, folder) + _test_files(sessions, test or "reduced")
+        classes, categories = _classes(sessions, labels)
+        labelled = [replace(one, label=_label(one.label, labels)) for one in files]
         super().__init__(
             **file_facts(labelled, side),
-            name=scene_name(written.scene) if written else _name(sessions),
+            name=_name(sessions),
             classes=classes,
             categories=categories,
             origin=Origin(
@@ -99,39 +89,27 @@ class CORe50(DataSet):
                 sessions={
                     _key(one): frame_numbers(one)
                     for one in whole
-                    if one.number not in structure.test
+                    if one.number not in TEST_SESSIONS
                 },
             ),
-            core50=None if written else _facts(sessions, structure, labels, test),
+            core50=_facts(sessions, labels, test),
             note=bad.note,
             skipped=bad.skipped,
         )
 
 
-@dataclass(frozen=True)
-class _Structure:
-    """The number of objects per category, and the numbers of the test sessions."""
+def _label(thing: int, labels: Labels) -> int:
+    return thing if labels == "object" else thing // OBJECTS_PER_CATEGORY
 
-    per_category: int = OBJECTS_PER_CATEGORY
-    test: tuple[int, ...] = TEST_SESSIONS
 
-    @staticmethod
-    def of_scene(scene: Scene) -> _Structure:
-        return _Structure(scene.objects, held_out(scene.sessions))
-
-    def label(self, thing: int, labels: Labels) -> int:
-        return thing if labels == "object" else thing // self.per_category
-
-    def classes(
-        self, sessions: Sessions, labels: Labels
-    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The names and categories of the classes, up to the last existing object."""
-        objects = max(thing for _, thing in sessions)
-        if labels == "category":
-            names = category_names(-(-objects // self.per_category))
-            return names, tuple(range(len(names)))
-        names = object_names(objects, self.per_category)
-        return names, tuple(i // self.per_category for i in range(objects))
+def _classes(sessions: Sessions, labels: Labels) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names and categories of the classes, up to the last existing object."""
+    objects = max(thing for _, thing in sessions)
+    if labels == "category":
+        names = category_names(-(-objects // OBJECTS_PER_CATEGORY))
+        return names, tuple(range(len(names)))
+    names = object_names(objects, OBJECTS_PER_CATEGORY)
+    return names, tuple(i // OBJECTS_PER_CATEGORY for i in range(objects))
 
 
 def _key(one: SessionFiles) -> SessionKey:
@@ -146,54 +124,40 @@ def _side(sessions: list[SessionFiles], folder: Path, bad: BadFiles) -> int:
     raise FileError(f"no picture of {folder} can be read: copy or download them again")
 
 
-def _training_files(sessions: Sessions, structure: _Structure, folder: Path) -> list[SessionFiles]:
+def _training_files(sessions: Sessions, folder: Path) -> list[SessionFiles]:
     """The training sessions, by object and then by session."""
-    found = [one for one in sessions.values() if one.number not in structure.test]
+    found = [one for one in sessions.values() if one.number not in TEST_SESSIONS]
     if not found:
-        numbers = ", ".join(map(str, structure.test))
+        numbers = ", ".join(map(str, TEST_SESSIONS))
         raise FileError(f"{folder} holds test sessions only ({numbers}): add the others")
     return sorted(found, key=lambda one: (one.label, one.number))
 
 
-def _test_files(sessions: Sessions, structure: _Structure, test: str | Path) -> list[SessionFiles]:
+def _test_files(sessions: Sessions, test: str | Path) -> list[SessionFiles]:
     """The test frames; consecutive frames of one session make up one session."""
-    chosen = groupby(_test_frames(sessions, test, structure), key=lambda frame: frame[0])
+    chosen = groupby(_test_frames(sessions, test), key=lambda frame: frame[0])
     return [
         replace(sessions[key], pictures=tuple(path for _, path in frames), is_test=True)
         for key, frames in chosen
     ]
 
 
-def _facts(
-    sessions: Sessions, structure: _Structure, labels: Labels, test: str | Path | None
-) -> CORe50Facts:
+def _facts(sessions: Sessions, labels: Labels, test: str | Path | None) -> CORe50Facts:
     kind: TestFrames = "list"
     if test is None or test in get_args(TestFrames):
         kind = cast(TestFrames, test or "reduced")
-    elif _test_frames(sessions, test, structure) == _test_frames(sessions, "reduced", structure):
+    elif _test_frames(sessions, test) == _test_frames(sessions, "reduced"):
         kind = "reduced"
     return CORe50Facts(labels, kind, _count(sessions) == TOTAL_FRAMES)
 
 
-def _check_counts(sessions: Sessions, written: WrittenScene, folder: Path) -> None:
-    for (session, thing), frames in sessions.items():
-        if frames.count != written.scene.frames:
-            raise FileError(
-                f"{folder / written.location(thing, session)} holds {frames.count} of its "
-                f"{written.scene.frames} pictures: delete it and finish it with the same command: "
-                f"{written.command(folder)}"
-            )
-
-
-def _test_frames(
-    sessions: Sessions, test: str | Path, structure: _Structure
-) -> list[tuple[SessionKey, Path]]:
+def _test_frames(sessions: Sessions, test: str | Path) -> list[tuple[SessionKey, Path]]:
     """The test frames, as (session, picture), in the order of the official list.
 
     The list is sorted by session, then by object as a text, then by frame.
     """
     if test in ("full", "reduced", "published"):
-        keys = [key for key in sessions if key[0] in structure.test]
+        keys = [key for key in sessions if key[0] in TEST_SESSIONS]
         keys.sort(key=lambda key: (key[0], str(key[1])))
         full = [(key, path) for key in keys for path in sessions[key].pictures]
         return full if test == "full" else _reduced(full, padded=test == "published")
@@ -202,7 +166,7 @@ def _test_frames(
         raise InputError(
             f"test must be 'reduced', 'full', 'published' or the path of a file list; got '{test}'"
         )
-    return _listed_frames(path, sessions, structure)
+    return _listed_frames(path, sessions)
 
 
 def _reduced(full: list[tuple[SessionKey, Path]], *, padded: bool) -> list[tuple[SessionKey, Path]]:
@@ -214,9 +178,7 @@ def _reduced(full: list[tuple[SessionKey, Path]], *, padded: bool) -> list[tuple
     return [chosen[i % len(chosen)] for i in range(len(chosen) + missing)]
 
 
-def _listed_frames(
-    path: Path, sessions: Sessions, structure: _Structure
-) -> list[tuple[SessionKey, Path]]:
+def _listed_frames(path: Path, sessions: Sessions) -> list[tuple[SessionKey, Path]]:
     """The test frames that a file list names."""
     pictures = {
         (*key, number): picture
@@ -225,10 +187,10 @@ def _listed_frames(
     }
     found = []
     for session, thing, number in read_list(path):
-        if session not in structure.test:
+        if session not in TEST_SESSIONS:
             raise FileError(
                 f"{path} tests on s{session}, a training session; test sessions are "
-                f"{', '.join(map(str, structure.test))}"
+                f"{', '.join(map(str, TEST_SESSIONS))}"
             )
         if (session, thing, number) not in pictures:
             raise FileError(

@@ -50,7 +50,7 @@ DownloadProgress = Callable[[str, int, int | None], None]
 
 def download(
     folder: str | Path,
-    progress: DownloadProgress | None = None,
+    progress: DownloadProgress = lambda *news: None,
     *,
     urls: Mapping[str, str] = FILES,
     sha256: Mapping[str, str] | None = None,
@@ -123,22 +123,16 @@ class OnlyHttps(urllib.request.HTTPRedirectHandler):
 
 
 def _obtain(
-    folder: Path,
-    name: str,
-    url: str,
-    wanted: str | None,
-    progress: DownloadProgress | None,
-    pause: float,
+    folder: Path, name: str, url: str, wanted: str | None, progress: DownloadProgress, pause: float
 ) -> None:
-    """Download one file unless it exists, check it, and unpack it if it is an archive."""
-    record = _record(folder)
-    entry = record.get(name)
-    path = folder / name
-    if entry and entry.get("unpacked") and not path.exists():
+    """Download one archive unless it exists, check it, and unpack it."""
+    known, path = _record(folder).get(name), folder / name
+    if known and not path.exists():
         return  # the archive was deleted after it was unpacked, to save space
     if not path.exists():
-        part = _fetch(folder, name, url, progress, pause)
-        part.with_name(part.name + ".json").unlink(missing_ok=True)  # complete, or to be restarted
+        part = folder / f"{name}.part"
+        _fetch(part, name, url, progress, pause)
+        _version_file(part).unlink(missing_ok=True)  # complete, or to be restarted
         _check_structure(part, name)
         with file_errors("write", path):
             disk.replace(part, path)
@@ -149,17 +143,18 @@ def _obtain(
             f"the sha256 of {path} is {digest}, not {wanted}: it is damaged, or not the file that "
             "you trust. Delete it to download it again"
         )
-    if entry is None:
+    if known and digest != known["sha256"]:
+        raise FileError(
+            f"{path} is not what was first downloaded: its sha256 differs from the one in "
+            f"{folder / RECORD}. Delete it, since it was unpacked before; to download it again, "
+            f"delete the entry '{name}' there too"
+        )
+    if not known:
         _check_structure(path, name)
-        entry = record[name] = {"url": url, "bytes": path.stat().st_size, "sha256": digest}
-        _write_record(folder, record)
-    elif digest != entry["sha256"]:
-        raise FileError(_changed(path, name, folder))
-    if not entry.get("unpacked"):
         unpack_archive(path, folder, progress)
         disk.sync_all()  # the pictures must be on the disk before the record
-        entry["unpacked"] = True
-        _write_record(folder, record)
+        entry = {"url": url, "bytes": path.stat().st_size, "sha256": digest}
+        _write_record(folder, _record(folder) | {name: entry})
 
 
 def sha256_of(path: Path) -> str:
@@ -172,24 +167,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _changed(path: Path, name: str, folder: Path) -> str:
-    return (
-        f"{path} is not what was first downloaded: its sha256 differs from the one in "
-        f"{folder / RECORD}. Delete it to download it again; if the official file has changed, "
-        f"delete the entry '{name}' there too"
-    )
-
-
-def _fetch(
-    folder: Path, name: str, url: str, progress: DownloadProgress | None, pause: float
-) -> Path:
-    """Download a whole file as `name`.part, in as many requests as necessary."""
-    part = folder / f"{name}.part"
+def _fetch(part: Path, name: str, url: str, progress: DownloadProgress, pause: float) -> None:
+    """Download a whole file, in as many requests as necessary."""
     idle, most, reason = 0, _size(part), ""
     while idle < ATTEMPTS:
         try:
             if _request(part, name, url, progress):
-                return part
+                return
             reason = "the connection was cut"
         except urllib.error.HTTPError as error:
             if error.code in (400, 401, 403, 404, 410, 451):
@@ -216,15 +200,19 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _request(part: Path, name: str, url: str, progress: DownloadProgress | None) -> bool:
+def _version_file(part: Path) -> Path:
+    """The file with the ETag or date of a partial download, which tells versions apart."""
+    return part.with_name(part.name + ".version")
+
+
+def _request(part: Path, name: str, url: str, progress: DownloadProgress) -> bool:
     """Request the missing bytes and append them to the part; return True if it is complete now."""
-    have = _size(part)
-    validator = _validator(part)
-    if have and not validator:
-        have = 0  # the rest might belong to another version of the file
+    version = _version_file(part).read_text() if _version_file(part).exists() else ""
+    # Without a version, the rest might belong to another file.
+    have = _size(part) if version else 0
     headers = {"User-Agent": "primavista", "Accept-Encoding": "identity"}
     if have:
-        headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+        headers |= {"Range": f"bytes={have}-", "If-Range": version}
     request = urllib.request.Request(url, headers=headers)
     try:
         answer = urllib.request.build_opener(OnlyHttps).open(request, timeout=TIMEOUT)
@@ -237,65 +225,29 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress | None)
         part.unlink(missing_ok=True)
         return False
     with answer:
-        start, total = _extent(answer, have, url)
-        _check_disk_space(part, total, start)
-        note = json.dumps({"validator": _version_of(answer.headers)})
-        write_atomically(part.with_name(part.name + ".json"), note.encode())
-        done = start
-        for size in _append(answer, part, start):
+        done = have if answer.status == 206 else 0
+        length = answer.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdigit() else None
+        etag = answer.headers.get("ETag", "W/")
+        version = answer.headers.get("Last-Modified", "") if etag.startswith("W/") else etag
+        write_atomically(_version_file(part), version.encode())
+        for size in _append(answer, part, done):
             done += size
-            if progress is not None:
-                progress(name, done, total)
+            progress(name, done, total)
     return total is None or done == total
 
 
 def _append(answer: Any, part: Path, start: int) -> Iterator[int]:
     """Write the bytes of the answer from `start` on; yield the size of each piece."""
-    sink = disk.open_regular(part)
-    try:
+    with disk.opened(part) as sink:
         disk.truncate(sink, start)
         os.lseek(sink, start, os.SEEK_SET)
-        while chunk := answer.read(_CHUNK):
-            disk.write(sink, chunk)
-            yield len(chunk)
-    finally:
-        disk.sync(sink)
-        os.close(sink)
-
-
-def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
-    """The position of the answer's first byte, and the size of the whole file if it is known."""
-    length = answer.headers.get("Content-Length")
-    if answer.status == 206:
-        extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
-        if not extent or int(extent[1]) != have:
-            raise FileError(
-                f"{url} answered with another part of the file than was asked for: try again later"
-            )
-        return have, int(extent[2])
-    return 0, int(length) if length and length.isdigit() else None
-
-
-def _version_of(headers: Any) -> str:
-    """Return the identifier of this version of the file, its ETag or date."""
-    etag = headers.get("ETag", "")
-    return str(etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", ""))
-
-
-def _validator(part: Path) -> str:
-    try:
-        return str(json.loads(part.with_name(part.name + ".json").read_text())["validator"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def _check_disk_space(part: Path, total: int | None, start: int) -> None:
-    free = shutil.disk_usage(part.parent).free
-    if total is not None and total - start > free:
-        raise FileError(
-            f"{part} needs {total - start:,} bytes more and {free:,} are free: "
-            "make room, or choose another folder"
-        )
+        try:
+            while chunk := answer.read(_CHUNK):
+                disk.write(sink, chunk)
+                yield len(chunk)
+        finally:
+            disk.sync(sink)
 
 
 def _check_structure(path: Path, name: str) -> None:
@@ -307,7 +259,9 @@ def _check_structure(path: Path, name: str) -> None:
         )
 
 
-def unpack_archive(archive: Path, folder: Path, progress: DownloadProgress | None) -> None:
+def unpack_archive(
+    archive: Path, folder: Path, progress: DownloadProgress = lambda *news: None
+) -> None:
     """Unpack an archive into a folder; nothing is written if a name leads out of it.
 
     `zipfile` creates no links, and no entry gets longer than it says.
@@ -318,7 +272,7 @@ def unpack_archive(archive: Path, folder: Path, progress: DownloadProgress | Non
             _check_entries(archive, folder, entries)
             for count, entry in enumerate(entries, 1):
                 source.extract(entry, folder)
-                if progress is not None and (count % 500 == 0 or count == len(entries)):
+                if count % 500 == 0 or count == len(entries):
                     progress(f"unpacking {archive.name}", count, len(entries))
     except _DAMAGE as error:
         raise FileError(

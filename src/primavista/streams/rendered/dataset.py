@@ -204,7 +204,8 @@ def _write_session(
     if format == "mp4":
         with replacing(final, keep_suffix=True) as part:
             _write_video(part, pictures)
-            _sync(part)
+            with disk.opened(part, make=False) as video:
+                disk.sync(video)
         disk.sync_folder(final.parent)
         return
     options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
@@ -215,14 +216,6 @@ def _write_session(
             Image.fromarray(picture).save(part / name, **options)
         disk.sync_all()  # a folder with its final name must be complete, even after a power cut
     disk.sync_folder(final.parent)
-
-
-def _sync(path: Path) -> None:
-    file = disk.open_regular(path, make=False)
-    try:
-        disk.sync(file)
-    finally:
-        os.close(file)
 
 
 def _remove_leftovers(final: Path) -> None:

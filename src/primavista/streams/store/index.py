@@ -8,20 +8,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from primavista.errors import FileError, file_errors
 from primavista.media.frames import Frames, as_numpy
-from primavista.streams.dataset import (
-    CORe50Facts,
-    DataSet,
-    Labels,
-    Origin,
-    Session,
-    TestFrames,
-)
+from primavista.streams.dataset import CORe50Facts, DataSet, Origin, Session
 
 FORMAT = 1
 CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
@@ -117,16 +111,9 @@ class StoreIndex:
             "test": tuple(Session(*row) for row in self.test),
             "classes": self.classes,
             "categories": self.categories,
-            "origin": self.origin,
+            "origin": Origin(Path(self.folder), self.objects) if self.folder else None,
             "core50": self.core50,
         }
-
-    @property
-    def origin(self) -> Origin | None:
-        """The provenance of CORe50; None for other data."""
-        if not self.folder or len(self.objects) != len(self.train):
-            return None
-        return Origin(Path(self.folder), self.objects)
 
 
 def make_index(data: DataSet) -> StoreIndex:
@@ -212,9 +199,7 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
             )
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
-        plan = {key: _tuples(value) for key, value in record["plan"].items()}
-        plan["core50"] = _core50_facts(plan["core50"])
-        index = StoreIndex(**plan)
+        index = TypeAdapter(StoreIndex).validate_json(json.dumps(record["plan"]), strict=True)
         return index, list(record.get("sha256", []))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
@@ -235,20 +220,6 @@ def chunk_checksum(folder: Path, index: StoreIndex, chunk: int) -> str:
     with open(folder / FRAMES, "rb") as file:
         file.seek(len(index.header) + start * index.frame_bytes)
         return hashlib.sha256(file.read((stop - start) * index.frame_bytes)).hexdigest()
-
-
-def _core50_facts(recorded: Any) -> CORe50Facts | None:
-    if recorded is None:
-        return None
-    facts = CORe50Facts(**recorded)
-    known = facts.labels in get_args(Labels) and facts.test_set in get_args(TestFrames)
-    if not known or not isinstance(facts.complete, bool):
-        raise ValueError(f"unknown facts of CORe50: {recorded!r:.80}")
-    return facts
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _checksum(record: dict[str, Any]) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -121,7 +118,7 @@ def _fill(
     missing = [chunk for chunk in range(index.chunks) if chunk not in checksums]
     done = sum(stop - start for start, stop in map(index.bounds, checksums))
     progress(done, index.count)
-    with _opened(folder / DONE) as log:
+    with disk.opened(folder / DONE) as log:
         os.lseek(log, 0, os.SEEK_END)
         for chunk, digest in decode_chunks(frames, index, folder, missing, workers):
             checksums[chunk] = digest
@@ -160,27 +157,10 @@ def _check_disk_space(folder: Path, index: StoreIndex) -> None:
 
 
 def _reserve(path: Path, index: StoreIndex) -> None:
-    """Reserve the whole file, so that a disk that is too small is found now, not hours later."""
-    with _opened(path) as file:
+    """Give the file its full size, so that chunks can be written in any order."""
+    with disk.opened(path) as file:
         disk.write(file, index.header)
         disk.truncate(file, index.file_bytes)
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(file, 0, index.file_bytes)
-            except OSError as error:
-                # Not every file system can.
-                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                    raise
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Open a file of the store; a symbolic link is not followed."""
-    file = disk.open_regular(path)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:

@@ -7,13 +7,14 @@ import json
 import mmap
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from primavista.errors import FileError, file_error
+from primavista.errors import FileError, file_errors
 from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
@@ -45,37 +46,32 @@ class PackedFrames:
 
     def __init__(self, path: Path, index: StoreIndex) -> None:
         self.path, self.index = path, index
-        self._map: mmap.mmap | None = None
-        self._array: ImageArray | None = None
 
     def __len__(self) -> int:
         return self.index.count
 
     def __getitem__(self, indices: Any) -> Any:
         chosen = chosen_rows(indices, len(self))
-        array = self.array
         self._prefetch(chosen)
-        return like_indices(array[chosen], indices)
+        return like_indices(self.array[chosen], indices)
 
-    @property
+    @cached_property
+    def _map(self) -> mmap.mmap:
+        with file_errors("read", self.path / FRAMES), open(self.path / FRAMES, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @cached_property
     def array(self) -> ImageArray:
         """The memory-mapped array, N x H x W x 3."""
-        if self._array is None:
-            try:
-                with open(self.path / FRAMES, "rb") as file:
-                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:
-                raise FileError(f"cannot read {self.path / FRAMES}: {error}") from error
-            flat = np.frombuffer(self._map, np.uint8, offset=len(self.index.header))
-            self._array = flat.reshape(self.index.shape)
-        return self._array
+        flat = np.frombuffer(self._map, np.uint8, offset=len(self.index.header))
+        return flat.reshape(self.index.shape)
 
     def _prefetch(self, chosen: NDArray[Any]) -> None:
         """Let the system read all these frames at once.
 
         From a cold disk this is many times faster than reading them page by page.
         """
-        if self._map is None or not hasattr(mmap, "MADV_WILLNEED") or not len(chosen):
+        if not hasattr(mmap, "MADV_WILLNEED") or not len(chosen):
             return
         order = np.unique(chosen)
         runs = np.split(order, np.flatnonzero(np.diff(order) > 1) + 1)
@@ -167,10 +163,8 @@ def open_store(path: str | Path) -> Store:
     if not (folder / INDEX).is_file():
         raise _not_finished(folder)
     index, checksums = load_index(folder / INDEX)
-    try:
+    with file_errors("read", folder / FRAMES, "Pack the data set again"):
         size = os.stat(folder / FRAMES).st_size
-    except OSError as error:
-        raise file_error("read", folder / FRAMES, error, "Pack the data set again") from error
     if size != index.file_bytes or len(checksums) != index.chunks:
         raise FileError(
             f"{folder / FRAMES} has {size} bytes, not {index.file_bytes}: it is damaged. "
@@ -225,15 +219,12 @@ def _not_finished(folder: Path) -> FileError:
             f"{folder} is not a packed store: it has no {INDEX}. "
             "Make one with: primavista data pack SOURCE STORE"
         )
-    try:
-        index, _ = load_index(folder / PART)
-        done = len(finished_chunks(folder))
-        state = f"{done} of {index.chunks} chunks of {index.name} are done"
-    except (FileError, OSError):
-        state = "it was stopped at its very beginning"
+    index, _ = load_index(folder / PART)
+    done = len(finished_chunks(folder))
     return FileError(
-        f"{folder} is an unfinished store: {state}. Pack the same data set to the same path to "
-        "finish it (primavista data pack SOURCE STORE), or delete the folder"
+        f"{folder} is an unfinished store: {done} of {index.chunks} chunks of {index.name} are "
+        "done. Pack the same data set to the same path to finish it (primavista data pack SOURCE "
+        "STORE), or delete the folder"
     )
 
 

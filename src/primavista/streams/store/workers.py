@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import pickle
 import signal
@@ -15,7 +14,6 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +28,8 @@ from primavista.streams.store.index import FRAMES, StoreIndex
 
 # Seconds of work that pay for starting workers: each takes about three to import torch.
 WORTHWHILE_SECONDS = 15.0
-# Bytes. A larger array of frames is not sent to workers: it is in memory, so decoded already.
-LARGE_ARRAY = 64 * 2**20
+# Bytes. What is larger when pickled is not sent to workers: its frames are decoded already.
+LARGE = 64 * 2**20
 
 
 def decode_chunks(
@@ -129,31 +127,18 @@ def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) ->
             "all frames of a store must have one size"
         )
     data = images.numpy().reshape(-1).data
-    file = disk.open_regular(folder / FRAMES, make=False)
-    try:
+    with disk.opened(folder / FRAMES, make=False) as file:
         os.lseek(file, len(index.header) + start * index.frame_bytes, os.SEEK_SET)
         disk.write(file, data)
         disk.sync(file)
-    finally:
-        os.close(file)
     return hashlib.sha256(data).hexdigest()
 
 
-class _SmallPickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        """Stop before a large array is copied."""
-        size = value.nbytes if isinstance(value, np.ndarray | Tensor) else 0
-        if size > LARGE_ARRAY or (isinstance(value, Tensor) and value.device.type != "cpu"):
-            raise pickle.PicklingError("frames that are in memory already")
-        return NotImplemented
-
-
 def _can_be_sent(frames: Frames) -> bool:
-    """True if the frames can be pickled, and are not decoded already."""
-    if isinstance(frames, Tensor):
+    """True if the frames can be pickled, and are not in memory already."""
+    if isinstance(frames, Tensor | np.ndarray):
         return False
     try:
-        _SmallPickler(io.BytesIO()).dump(frames)
+        return len(pickle.dumps(frames)) < LARGE
     except Exception:
         return False
-    return True
