@@ -30,10 +30,11 @@ from primavista.progress import Progress
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.scene import (
-    WrittenScene,
+    Scene,
     read_scene,
     scene_classes,
     scene_name,
+    scene_sessions,
 )
 from primavista.streams.session_files import (
     SessionFiles,
@@ -96,9 +97,9 @@ def folder(
         FileError: If the folder is not laid out like this, or a file is damaged.
     """
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
-    written = read_scene(root)
+    scene = read_scene(root)
     found = _find_sessions(root, bad)
-    longest = max(MAX_FRAMES, written.scene.frames if written else 0)
+    longest = max(MAX_FRAMES, scene.frames if scene else 0)
     videos = VideoCache(
         folder=Path(cache).expanduser() if cache else default_video_cache(),
         size=size,
@@ -109,9 +110,9 @@ def folder(
     read = _read_sessions(found, videos, progress)
     flags = _test_flags(read, test, found, split)
     read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
-    name, classes, categories = _names(root, written, found)
-    if written and fps is None and not skip_bad:
-        _check_counts(root, written, read)
+    name, classes, categories = _names(root, scene, found)
+    if scene and not skip_bad:
+        _check_complete(root, scene, read, scene.frames if fps is None else 1)
     if not read:
         raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
@@ -194,27 +195,34 @@ def _test_numbers(name: str, count: int, split: int) -> tuple[int, ...]:
 
 
 def _names(
-    root: Path, written: WrittenScene | None, found: FoundSessions
+    root: Path, scene: Scene | None, found: FoundSessions
 ) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
     """The name of the data set, its classes and their categories: those of the folder or scene."""
     folders = tuple(_class_names(found))
-    if written is None:
+    if scene is None:
         return root.resolve().name, folders, tuple(range(len(folders)))
-    classes, categories = scene_classes(written.scene)
+    classes, categories = scene_classes(scene)
     if folders != tuple(f"o{i + 1}" for i in range(len(classes))):
         raise FileError(
-            f"{root} holds other folders beside those of its scene (scene.json): move them away"
+            f"{root} does not hold the objects of its scene (scene.json), and no other: finish it "
+            "with the same command (primavista data render), and move other folders away"
         )
-    return scene_name(written.scene), classes, categories
+    return scene_name(scene), classes, categories
 
 
-def _check_counts(root: Path, written: WrittenScene, read: list[SessionFiles]) -> None:
-    for item in read:
-        if item.count < written.scene.frames and not (item.video and item.video.thinned):
-            path = root / written.location(item.label + 1, item.number)
+def _check_complete(root: Path, scene: Scene, read: list[SessionFiles], frames: int) -> None:
+    """Refuse a folder that lacks sessions of its scene, or has fewer frames of one."""
+    complete = {
+        (item.label + 1, item.name)
+        for item in read
+        if item.count >= frames or (item.video and item.video.thinned)
+    }
+    for object, session in scene_sessions(scene):
+        if (object, f"s{session}") not in complete:
             raise FileError(
-                f"{path} holds {item.count} of its {written.scene.frames} frames: "
-                f"delete it and finish it with the same command: {written.command(root)}"
+                f"{root} lacks some or all of the {scene.frames} frames of s{session}/o{object}: "
+                "delete what is there of it, and finish the folder with the same command "
+                "(primavista data render)"
             )
 
 
@@ -299,7 +307,7 @@ def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
         own = clips_of_object(inside)
         clips |= own
         sessions[inside.name] = [(path.stem, path) for path in own]
-    names = dict(enumerate(scene_classes(scene.scene)[0], 1)) if scene else {}
+    names = dict(enumerate(scene_classes(scene)[0], 1)) if scene else {}
     found = []
     for label, own_sessions in sessions_by_object(sessions).items():
         name = names.get(int(label[1:]), label) if scene else label

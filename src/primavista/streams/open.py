@@ -163,9 +163,9 @@ def stream(
 
     The official order of the run is used if its files are there, and one of our generator
     otherwise. Official orders exist for "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391"
-    in runs 0 to 9. They are read from the file lists, or from nicv2_official_orders.json, in the
-    folder of CORe50 or the one above it. A packed copy looks in the folder that it was packed
-    from. With category labels, the order is that of the objects.
+    in runs 0 to 9. They are read from the file lists in the folder of CORe50 or the one above it. A
+    packed copy looks in the folder that it was packed from. With category labels, the order is
+    that of the objects.
 
     Args:
         dataset: Any data set.
@@ -295,8 +295,8 @@ def _scene_values(source: str) -> dict[str, int]:
 
 
 def _written_size(path: Path) -> int | None:
-    written = read_scene(path)
-    return written.scene.size if written else None
+    scene = read_scene(path)
+    return scene.size if scene else None
 
 
 def _labelled_by_object(dataset: DataSet) -> DataSet:

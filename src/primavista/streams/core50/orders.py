@@ -1,12 +1,9 @@
-"""The official orders, read from file lists, or from our JSON file.
-
-Every reader returns batches of (session, object).
-"""
+"""The official orders of CORe50, read from the authors' file lists."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -25,7 +22,6 @@ FOLDERS = {
     **{f"nicv2-{n}": f"NIC_v2_{n}" for n in (79, 196, 391)},
 }
 PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelists_nicv2")
-JSON_ORDERS = "nicv2_official_orders.json"
 _LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
 Order = list[list[SessionKey]]
 # The numbers of the frames of each session, or their number if that is all that is known.
@@ -109,12 +105,9 @@ def official_order(
     for parent in PARENTS:
         lists = folder / parent / FOLDERS[protocol]
         if lists.is_dir():
-            return _check_order(
-                _from_lists(lists / f"run{run}", sessions), protocol, lists / f"run{run}", sessions
-            )
-    orders = folder / JSON_ORDERS
-    if orders.is_file() and protocol.startswith("nicv2-"):
-        return _check_order(_from_json(orders, protocol, run), protocol, orders, sessions)
+            order = _from_lists(lists / f"run{run}", sessions)
+            _check_order(order, protocol, lists / f"run{run}")
+            return order, str(lists / f"run{run}")
     return None
 
 
@@ -188,7 +181,9 @@ def _complete(key: SessionKey, listed: Sequence[int], sessions: Sessions, where:
     """Check that a list names all frames of a session."""
     name = f"s{key[0]}/o{key[1]}"
     if key not in sessions:
-        raise _not_on_disk(where, key)
+        raise FileError(
+            f"{where} trains on {name}, which is not among the training sessions on disk"
+        )
     known = sessions[key]
     if isinstance(known, int):
         count, odd = known or len(listed), set[int]()  # 0: a packed copy, not compared
@@ -202,32 +197,14 @@ def _complete(key: SessionKey, listed: Sequence[int], sessions: Sessions, where:
         )
 
 
-def _not_on_disk(where: Path, key: SessionKey) -> FileError:
-    return FileError(
-        f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
-    )
-
-
-def _from_json(path: Path, protocol: str, run: int) -> Order:
-    try:
-        order = json.loads(read_text(path))["orders"][protocol.removeprefix("nicv2-")][run]
-        return [[(int(session), int(thing)) for session, thing in batch] for batch in order]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise FileError(f"{path} holds no order of {protocol}, run {run} ({error})") from error
-
-
-def _check_order(order: Order, protocol: str, where: Path, sessions: Sessions) -> tuple[Order, str]:
+def _check_order(order: Order, protocol: str, where: Path) -> None:
     """Check that an order has the number of batches of the protocol, and each session once."""
     if len(order) != BATCHES[protocol]:
         raise FileError(
             f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: "
             "download it again"
         )
-    seen: set[SessionKey] = set()
-    for key in chain.from_iterable(order):
-        if key in seen:
-            raise FileError(f"{where} trains twice on s{key[0]}/o{key[1]}: download it again")
-        if key not in sessions:
-            raise _not_on_disk(where, key)
-        seen.add(key)
-    return order, str(where)
+    counts = Counter(chain.from_iterable(order))
+    (session, thing), times = counts.most_common(1)[0]
+    if times > 1:
+        raise FileError(f"{where} trains twice on s{session}/o{thing}: download it again")

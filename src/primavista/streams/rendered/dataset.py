@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections import OrderedDict
-from collections.abc import Iterator
+from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -25,13 +23,7 @@ from primavista.storage.disk import replacing, write_atomically
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.scene import (
-    FORMATS,
-    SCENE,
-    WrittenScene,
-    scene_classes,
-    scene_name,
-)
+from primavista.streams.rendered.scene import SCENE, scene_classes, scene_name, scene_sessions
 
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
@@ -56,31 +48,18 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
     return _data_set(scene, RenderedFrames(scene, device))
 
 
-def materialise(
-    scene: Scene = DEFAULT,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> DataSet:
+def materialise(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
     """Render the whole data set of a scene now, into one uint8 tensor.
 
     Args:
-        scene: The scene to render.
+        scene: The scene to render; its frames must fit in memory.
         device: The device to render on, which is also that of the tensor.
-        progress: Called with (done, total), in frames.
 
     Returns:
         The same data set as `rendered(scene)`.
-
-    Raises:
-        InputError: If the frames do not fit in memory; nothing is rendered then.
     """
-    frames = _allocate(scene, device)
-    for index, (object, session) in enumerate(_sessions(scene)):
-        start = index * scene.frames
-        frames[start : start + scene.frames] = render(scene, object, session, device=device)
-        if progress:
-            progress(start + scene.frames, len(frames))
-    return _data_set(scene, frames)
+    frames = RenderedFrames(scene, device, cache=0)
+    return _data_set(scene, frames[torch.arange(len(frames))])
 
 
 class RenderedFrames:
@@ -98,12 +77,12 @@ class RenderedFrames:
         self, scene: Scene, device: str | torch.device = "cpu", cache: int = CACHE_BYTES
     ) -> None:
         self.scene, self.device, self.cache = scene, torch.device(device), cache
-        self._kept: OrderedDict[int, Tensor] = OrderedDict()
-        self._lock = Lock()
-        self._session_bytes = scene.frames * scene.size**2 * 3
+        kept = cache // (scene.frames * scene.size**2 * 3)
+        self._session = lru_cache(max(1, kept))(self._render)
+        self._keeps_all = kept * scene.frames >= len(self)
 
     def __len__(self) -> int:
-        return _count(self.scene)
+        return self.scene.categories * self.scene.objects * self.scene.sessions * self.scene.frames
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         # Negative indices, masks and slices work as with any tensor.
@@ -113,35 +92,18 @@ class RenderedFrames:
         pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)
         for index in sessions.unique().tolist():
             here = (sessions == index).nonzero()[:, 0]
-            pictures[here.to(self.device)] = self._some(index, asked[here] % self.scene.frames)
+            frames = asked[here] % self.scene.frames
+            few = len(frames) * WHOLE_SESSION_SHARE < self.scene.frames
+            if few and not self._keeps_all:
+                found = self._render(index, frames.tolist())
+            else:
+                found = self._session(index)[frames.to(self.device)]
+            pictures[here.to(self.device)] = found
         return pictures
 
-    def _some(self, index: int, frames: Tensor) -> Tensor:
-        """Return some frames of a session.
-
-        If few frames are requested and the cache cannot hold all sessions, only these frames are
-        rendered.
-        """
-        fits = self._session_bytes * len(self) <= self.cache * self.scene.frames
-        many = len(frames) * WHOLE_SESSION_SHARE >= self.scene.frames
-        if fits or index in self._kept or many:
-            return self._session(index)[frames.to(self.device)]
+    def _render(self, index: int, frames: list[int] | None = None) -> Tensor:
         object, session = divmod(index, self.scene.sessions)
-        return render(self.scene, object + 1, session + 1, frames.tolist(), self.device)
-
-    def _session(self, index: int) -> Tensor:
-        """Return all frames of a session, from the cache if possible."""
-        with self._lock:
-            if index in self._kept:
-                self._kept.move_to_end(index)
-                return self._kept[index]
-        object, session = divmod(index, self.scene.sessions)
-        pictures = render(self.scene, object + 1, session + 1, device=self.device)
-        with self._lock:
-            self._kept[index] = pictures
-            while len(self._kept) > 1 and len(self._kept) * self._session_bytes > self.cache:
-                self._kept.popitem(last=False)
-        return pictures
+        return render(self.scene, object + 1, session + 1, frames, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RenderedFrames, (self.scene, str(self.device), self.cache)
@@ -174,7 +136,7 @@ def write(
         InputError: If the folder holds another scene or other files.
         FileError: If it cannot be written; files written so far are kept.
     """
-    if format not in FORMATS:
+    if format not in ("png", "jpg", "mp4"):
         raise InputError(f"format must be png, jpg or mp4; got {format!r}")
     if format == "mp4" and scene.size % 2:
         raise InputError(
@@ -183,15 +145,15 @@ def write(
     target = Path(folder).expanduser()
     advice = "Make room or choose another folder; what is written is kept"
     with file_errors("write in", target, advice):
-        written = WrittenScene(scene, format)
-        _claim(target, written)
-        for index, (object, session) in enumerate(_sessions(scene)):
-            final = target / written.location(object, session)
+        _claim(target, {"scene": asdict(scene), "format": format})
+        sessions = list(scene_sessions(scene))
+        for done, (object, session) in enumerate(sessions, 1):
+            final = target / f"s{session}" / (f"o{object}.mp4" if format == "mp4" else f"o{object}")
             if not final.exists():
                 pictures = render(scene, object, session, device=device).cpu().numpy()
                 _write_session(final, pictures, object, session, format)
             if progress:
-                progress((index + 1) * scene.frames, _count(scene))
+                progress(done * scene.frames, len(sessions) * scene.frames)
     return target
 
 
@@ -238,10 +200,10 @@ def _write_video(path: Path, pictures: ImageArray) -> None:
         container.mux(stream.encode())
 
 
-def _claim(target: Path, written: WrittenScene) -> None:
+def _claim(target: Path, record: dict[str, Any]) -> None:
     """Mark the folder as holding this scene, or raise an error."""
     target.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(written.record, indent=1) + "\n"
+    text = json.dumps(record, indent=1) + "\n"
     try:
         found = (target / SCENE).read_text()
     except FileNotFoundError:
@@ -258,29 +220,11 @@ def _claim(target: Path, written: WrittenScene) -> None:
         )
 
 
-def _allocate(scene: Scene, device: str | torch.device) -> Tensor:
-    """Allocate memory for all frames; raise an error before any frame is rendered."""
-    need = _count(scene) * scene.size**2 * 3
-    advice = (
-        f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: "
-        "draw fewer or smaller ones, or pack them"
-    )
-    available = need
-    if hasattr(os, "sysconf"):
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if torch.device(device).type == "cpu" and need > available:
-        raise InputError(advice)
-    shape = (_count(scene), scene.size, scene.size, 3)
-    try:
-        return torch.empty(shape, dtype=torch.uint8, device=device)
-    except (RuntimeError, MemoryError) as error:
-        raise InputError(advice) from error
-
-
 def _data_set(scene: Scene, frames: Frames) -> DataSet:
     tested = set(held_out(scene.sessions))
     train, test = consecutive_sessions(
-        (object - 1, number, scene.frames, number in tested) for object, number in _sessions(scene)
+        (object - 1, number, scene.frames, number in tested)
+        for object, number in scene_sessions(scene)
     )
     classes, categories = scene_classes(scene)
     return DataSet(
@@ -291,15 +235,3 @@ def _data_set(scene: Scene, frames: Frames) -> DataSet:
         classes=classes,
         categories=categories,
     )
-
-
-def _sessions(scene: Scene) -> Iterator[tuple[int, int]]:
-    """Return (object, session) of all sessions, from 1, in the order of the data set."""
-    for object in range(1, scene.categories * scene.objects + 1):
-        for session in range(1, scene.sessions + 1):
-            yield object, session
-
-
-def _count(scene: Scene) -> int:
-    """Return the number of frames of a scene."""
-    return scene.categories * scene.objects * scene.sessions * scene.frames

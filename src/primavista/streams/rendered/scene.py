@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from primavista.errors import FileError, InputError
 from primavista.streams.conventions import object_names
 
 SCENE = "scene.json"
-FORMATS = ("png", "jpg", "mp4")
 # The smallest and the largest value of each number of a scene.
 BOUNDS = {
     "categories": (1, 1000),
@@ -72,45 +70,7 @@ class Scene:
             )
 
 
-@dataclass(frozen=True)
-class WrittenScene:
-    """The contents of a folder that `primavista data render` writes.
-
-    Args:
-        scene: The scene that was rendered.
-        format: "png" or "jpg" for pictures, "mp4" for videos.
-    """
-
-    scene: Scene
-    format: str
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The content of scene.json."""
-        return {"scene": asdict(self.scene), "format": self.format}
-
-    def location(self, object: int, session: int) -> str:
-        """Return the path of a session below the folder: a folder of pictures, or a video.
-
-        Args:
-            object: The number of the object, from 1.
-            session: The number of the session, from 1.
-        """
-        suffix = ".mp4" if self.format == "mp4" else ""
-        return f"s{session}/o{object}{suffix}"
-
-    def command(self, folder: Path) -> str:
-        """Return the command that writes the scene, for messages.
-
-        Args:
-            folder: The folder to write.
-        """
-        scene = asdict(self.scene)
-        options = " ".join(f"--{name} {value}" for name, value in scene.items())
-        return f"primavista data render {folder} --format {self.format} {options}"
-
-
-def read_scene(folder: Path) -> WrittenScene | None:
+def read_scene(folder: Path) -> Scene | None:
     """Read the description of the scene that `primavista data render` wrote to a folder.
 
     Args:
@@ -120,48 +80,20 @@ def read_scene(folder: Path) -> WrittenScene | None:
         The scene; None if the folder has no scene.json of ours.
 
     Raises:
-        FileError: If scene.json is damaged, or the scene was not written completely.
+        FileError: If scene.json is damaged.
     """
     try:
         record = json.loads((folder / SCENE).read_bytes())
+        if isinstance(record, dict) and set(record) == {"scene", "format"}:
+            return Scene(**record["scene"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FileError(
-            f"cannot read {folder / SCENE} ({error}): "
+            f"cannot read the description of a scene in {folder / SCENE} ({error}): "
             "restore it, or delete it if primavista did not write it"
         ) from error
-    if not isinstance(record, dict) or set(record) != {"scene", "format"}:
-        return None  # the file belongs to another program
-    try:
-        written = WrittenScene(Scene(**record["scene"]), record["format"])
-    except (TypeError, ValueError) as error:
-        raise FileError(
-            f"{folder / SCENE} does not describe a scene ({error}): restore it"
-        ) from error
-    if written.format not in FORMATS:
-        raise FileError(
-            f"{folder / SCENE} has the format {written.format!r}; there are {', '.join(FORMATS)}"
-        )
-    _check_complete(folder, written)
-    return written
-
-
-def _check_complete(folder: Path, written: WrittenScene) -> None:
-    found, scene = 0, written.scene
-    objects = range(1, scene.categories * scene.objects + 1)
-    for session in range(1, scene.sessions + 1):
-        outer = folder / f"s{session}"
-        names = set(os.listdir(outer)) if outer.is_dir() else set()
-        expected = {os.path.basename(written.location(object, session)) for object in objects}
-        found += len(expected & names)
-    total = len(objects) * scene.sessions
-    if found < total:
-        raise FileError(
-            f"{folder} holds {found} of the {total} videos of its scene: it was interrupted, "
-            "or some were deleted. Finish it with the same command: "
-            f"{written.command(folder)}"
-        )
+    return None  # the file belongs to another program
 
 
 def scene_name(scene: Scene) -> str:
@@ -185,3 +117,14 @@ def scene_classes(scene: Scene) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """
     objects = scene.categories * scene.objects
     return object_names(objects, scene.objects), tuple(i // scene.objects for i in range(objects))
+
+
+def scene_sessions(scene: Scene) -> Iterator[tuple[int, int]]:
+    """Iterate over (object, session), both from 1, in the order of the data set.
+
+    Args:
+        scene: The scene.
+    """
+    for object in range(1, scene.categories * scene.objects + 1):
+        for session in range(1, scene.sessions + 1):
+            yield object, session
