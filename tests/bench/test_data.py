@@ -78,7 +78,6 @@ WHOLE = {"size": 128, "train_sessions": 400, "train_frames": 119_894, "order": "
         (CORe50Facts("object", "full", True), 20, 2_249, "reduced", ""),
         (CORe50Facts("object", "full", True), 10, 4_498, None, "not an official one"),
         (CORe50Facts("object", "reduced", True), 20, 113, None, "not an official one"),
-        (CORe50Facts("object", "list", True), 1, 2_249, None, "not an official one"),
         (CORe50Facts("category", "reduced", True), 1, 2_249, None, "categories"),
         (CORe50Facts("object", "reduced", False), 1, 2_249, None, "a part of CORe50"),
         (None, 1, 2_249, None, "not CORe50"),

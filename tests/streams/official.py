@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,28 +62,19 @@ def picture(path: Path, red: int, green: int = 0, blue: int = 0) -> None:
 CLEAR_CLASSES = ["baseball", "bus", "BACKGROUND"]
 
 
-def write_clear(root: Path, listed: bool = True, train: str = "train") -> Path:
+def write_clear(root: Path, train: str = "train") -> Path:
     """Write CLEAR: three classes in periods 1 to 3, two training and one test picture each.
 
     The colours of a picture are its period, its class, and whether it is for testing.
     """
     for part, count in ((train, 2), ("test", 1)):
-        home, table = root / part, {}
         for period in (1, 2, 3):
-            table[str(period)] = {}
             for label, name in enumerate(CLEAR_CLASSES):
-                names = [f"labeled_images/{period}/{name}/{i}77.jpg" for i in range(count)]
-                for one in names:
-                    picture(home / one, period * 20, label * 20, 200 * (part == "test"))
-                file = f"labeled_metadata/{period}/{name}.json"
-                table[str(period)][name] = file
-                if listed:
-                    entries = {str(i): {"ID": i, "IMG_PATH": one} for i, one in enumerate(names)}
-                    (home / file).parent.mkdir(parents=True, exist_ok=True)
-                    (home / file).write_text(json.dumps(entries))
-        (home / "class_names.txt").write_text("\n".join(CLEAR_CLASSES))
-        if listed:
-            (home / "labeled_metadata.json").write_text(json.dumps(table))
+                home = root / part / "labeled_images" / str(period) / name
+                for i in range(count):
+                    blue = 200 * (part == "test")
+                    picture(home / f"{i}77.jpg", period * 20, label * 20, blue)
+        (root / part / "class_names.txt").write_text("\n".join(CLEAR_CLASSES))
     return root
 
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError
 from primavista.streams.conventions import CATEGORIES
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import DataSet
@@ -193,19 +193,7 @@ def _labels(data: DataSet, thin: int) -> tuple[list[int], list[int]]:
     return test.labels.tolist(), test.sessions.tolist()
 
 
-@pytest.mark.slow
-def test_a_file_list_as_test_set(folder: Path, data: CORe50, tmp_path: Path) -> None:
-    listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
-    assert listed.core50 == data.core50
-    assert lines_of(listed, folder) == reduced_list()
-    assert listed.test == data.test
-    for line, word in (
-        ("s1/o1/C_01_01_000.png 0", "training session"),
-        ("s3/o1/C_03_01_999.png 0", "frame 999"),
-    ):
-        (tmp_path / "list.txt").write_text(line)
-        with pytest.raises(FileError, match=word):
-            CORe50(folder, test=tmp_path / "list.txt")
+def test_an_unknown_test_set_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="'reduced', 'full'"):
         CORe50(folder, test="half")
 

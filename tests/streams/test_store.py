@@ -557,21 +557,6 @@ def test_a_store_of_core50_says_what_it_holds_whatever_it_is_called(
     assert open_store(tmp_path / "holidays").core50 == facts
 
 
-def test_a_file_list_is_a_test_set_of_its_own_unless_it_is_the_official_one(
-    core50_folder: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder, path = core50_folder(objects=1, frames=25), tmp_path / "list.txt"
-    path.write_text("s3/o1/C_03_01_001.png 0\n")
-    own = CORe50(folder, test=path).core50
-    names = ("s3/o1/C_03_01_000.png", "s3/o1/C_03_01_020.png", "s7/o1/C_07_01_015.png")
-    names += ("s10/o1/C_10_01_010.png",)  # frames 0, 20, 40 and 60 of 75
-    path.write_text("".join(f"{name} 0\n" for name in names))
-    official = CORe50(folder, test=path).core50
-    assert own is not None
-    assert official is not None
-    assert (own.test_set, official.test_set) == ("list", "reduced")
-
-
 def test_drawn_videos_in_the_layout_of_core50_are_not_core50(tmp_path: Path) -> None:
     write(Scene(1, 1, 3, 2, 16), tmp_path / "core50", "png")
     store = pack(open_dataset(tmp_path / "core50"), tmp_path / "core50.store")

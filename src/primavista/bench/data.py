@@ -24,7 +24,7 @@ from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
 from primavista.streams.core50.dataset import REDUCED_EVERY
-from primavista.streams.dataset import CORe50Facts, DataSet, Stream
+from primavista.streams.dataset import CORe50Facts, DataSet, Stream, TestFrames
 from primavista.streams.open import (
     DataSource,
     OfficialKind,
@@ -98,7 +98,7 @@ class CORe50Data(StrictModel):
     name: str = "core50"
     path: str
     size: Positive = 128
-    test: str | None = None
+    test: TestFrames | None = None
     labels: Literal["object", "category"] = "object"
     orders: str | None = None
 
@@ -419,7 +419,7 @@ def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
         return CORe50Comparison(False, reason=reason)
     if core50.test_set == "full" and facts.test_thin == REDUCED_EVERY:
         return CORe50Comparison(True, "reduced")
-    if core50.test_set == "list" or facts.test_thin != 1:
+    if facts.test_thin != 1:
         reason = f"the test set is not an official one ({facts.test_frames:,} frames)"
         return CORe50Comparison(False, reason=reason)
     return CORe50Comparison(True, core50.test_set)

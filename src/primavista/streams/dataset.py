@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
@@ -64,7 +64,7 @@ def consecutive_sessions(
 # The training sessions that make up one batch B_i.
 BatchSessions = tuple[Session, ...]
 Labels = Literal["object", "category"]
-TestFrames = Literal["reduced", "published", "full", "list"]
+TestFrames = Literal["reduced", "published", "full"]
 # (session, object), both from 1, as in the folder s1/o1 of CORe50.
 SessionKey = tuple[int, int]
 
@@ -76,12 +76,10 @@ class Origin:
     Args:
         folder: The folder of CORe50, which may hold official orders.
         objects: The object, from 1, that each training session shows.
-        sessions: The numbers of all frames of each training session; None for a packed copy.
     """
 
     folder: Path
     objects: tuple[int, ...]
-    sessions: Mapping[SessionKey, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class CORe50Facts:
     Args:
         labels: "object" for 50 classes, "category" for 10.
         test_set: The test frames: the official "reduced" list (1 in 20), the "published" one (the
-            reduced list, padded), the "full" one, or a "list" of the user's.
+            reduced list, padded), or the "full" one.
         complete: True if no frame of CORe50 is missing.
     """
 

@@ -17,7 +17,7 @@ from primavista.progress import Progress
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
-from primavista.streams.dataset import DataSet, Stream
+from primavista.streams.dataset import DataSet, Stream, TestFrames
 from primavista.streams.folder import folder
 from primavista.streams.official.cifar100 import cifar100, is_cifar100
 from primavista.streams.official.clear import clear, is_clear
@@ -86,7 +86,7 @@ def open_dataset(
     labels: Literal["object", "category"] | None = None,
     sessions: int | None = None,
     factors: Sequence[str] | None = None,
-    test: str | Path | None = None,
+    test: TestFrames | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
     skip_bad: bool = False,

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 from primavista.errors import FileError, InputError
 from primavista.media.images import read_image
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
 from primavista.streams.conventions import category_names, object_names
-from primavista.streams.core50.layout import core50_folder, frame_numbers, picture_sessions
-from primavista.streams.core50.orders import read_list
+from primavista.streams.core50.layout import core50_folder, picture_sessions
 from primavista.streams.dataset import (
     CORe50Facts,
     DataSet,
@@ -49,7 +48,7 @@ class CORe50(DataSet):
         test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
             list: every 20th frame of the full test set in the order of the official lists, 2,249.
             "published" is what the public results use: the reduced list padded to a multiple of
-            100 by its own first frames, 2,300. Anything else is the path of a file list.
+            100 by its own first frames, 2,300.
         size: The side of the frames in pixels. The default is the size on disk.
         skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while `skip_bad` checks pictures.
@@ -63,7 +62,7 @@ class CORe50(DataSet):
         self,
         path: str | Path,
         labels: Labels = "object",
-        test: str | Path | None = None,
+        test: TestFrames = "reduced",
         *,
         size: int | None = None,
         skip_bad: bool = False,
@@ -71,11 +70,13 @@ class CORe50(DataSet):
     ) -> None:
         if labels not in ("object", "category"):
             raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
+        if test not in get_args(TestFrames):
+            raise InputError(f"test must be 'reduced', 'full' or 'published'; got {test!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
         sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
-        files = _training_files(sessions, folder) + _test_files(sessions, test or "reduced")
+        files = _training_files(sessions, folder) + _test_files(sessions, test)
         classes, categories = _classes(sessions, labels)
         labelled = [replace(one, label=_label(one.label, labels)) for one in files]
         super().__init__(
@@ -83,16 +84,8 @@ class CORe50(DataSet):
             name=_name(sessions),
             classes=classes,
             categories=categories,
-            origin=Origin(
-                folder,
-                objects=tuple(one.label + 1 for one in files if not one.is_test),
-                sessions={
-                    _key(one): frame_numbers(one)
-                    for one in whole
-                    if one.number not in TEST_SESSIONS
-                },
-            ),
-            core50=_facts(sessions, labels, test),
+            origin=Origin(folder, tuple(one.label + 1 for one in files if not one.is_test)),
+            core50=CORe50Facts(labels, test, _count(sessions) == TOTAL_FRAMES),
             note=bad.note,
             skipped=bad.skipped,
         )
@@ -133,72 +126,23 @@ def _training_files(sessions: Sessions, folder: Path) -> list[SessionFiles]:
     return sorted(found, key=lambda one: (one.label, one.number))
 
 
-def _test_files(sessions: Sessions, test: str | Path) -> list[SessionFiles]:
-    """The test frames; consecutive frames of one session make up one session."""
-    chosen = groupby(_test_frames(sessions, test), key=lambda frame: frame[0])
-    return [
-        replace(sessions[key], pictures=tuple(path for _, path in frames), is_test=True)
-        for key, frames in chosen
-    ]
-
-
-def _facts(sessions: Sessions, labels: Labels, test: str | Path | None) -> CORe50Facts:
-    kind: TestFrames = "list"
-    if test is None or test in get_args(TestFrames):
-        kind = cast(TestFrames, test or "reduced")
-    elif _test_frames(sessions, test) == _test_frames(sessions, "reduced"):
-        kind = "reduced"
-    return CORe50Facts(labels, kind, _count(sessions) == TOTAL_FRAMES)
-
-
-def _test_frames(sessions: Sessions, test: str | Path) -> list[tuple[SessionKey, Path]]:
-    """The test frames, as (session, picture), in the order of the official list.
+def _test_files(sessions: Sessions, test: TestFrames) -> list[SessionFiles]:
+    """The test frames in the order of the official list; consecutive ones make up one session.
 
     The list is sorted by session, then by object as a text, then by frame.
     """
-    if test in ("full", "reduced", "published"):
-        keys = [key for key in sessions if key[0] in TEST_SESSIONS]
-        keys.sort(key=lambda key: (key[0], str(key[1])))
-        full = [(key, path) for key in keys for path in sessions[key].pictures]
-        return full if test == "full" else _reduced(full, padded=test == "published")
-    path = Path(test).expanduser()
-    if not path.is_file():
-        raise InputError(
-            f"test must be 'reduced', 'full', 'published' or the path of a file list; got '{test}'"
-        )
-    return _listed_frames(path, sessions)
-
-
-def _reduced(full: list[tuple[SessionKey, Path]], *, padded: bool) -> list[tuple[SessionKey, Path]]:
-    """One frame in 20; `padded` repeats the first ones up to a multiple of 100."""
-    chosen = full[::REDUCED_EVERY]
-    if not padded or not chosen:
-        return chosen
-    missing = -len(chosen) % PUBLISHED_MULTIPLE
-    return [chosen[i % len(chosen)] for i in range(len(chosen) + missing)]
-
-
-def _listed_frames(path: Path, sessions: Sessions) -> list[tuple[SessionKey, Path]]:
-    """The test frames that a file list names."""
-    pictures = {
-        (*key, number): picture
-        for key, one in sessions.items()
-        for number, picture in zip(frame_numbers(one), one.pictures, strict=True)
-    }
-    found = []
-    for session, thing, number in read_list(path):
-        if session not in TEST_SESSIONS:
-            raise FileError(
-                f"{path} tests on s{session}, a training session; test sessions are "
-                f"{', '.join(map(str, TEST_SESSIONS))}"
-            )
-        if (session, thing, number) not in pictures:
-            raise FileError(
-                f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: "
-                "complete the data set"
-            )
-        found.append(((session, thing), pictures[session, thing, number]))
-    return found
+    keys = [key for key in sessions if key[0] in TEST_SESSIONS]
+    keys.sort(key=lambda key: (key[0], str(key[1])))
+    frames = [(key, path) for key in keys for path in sessions[key].pictures]
+    if test != "full":
+        frames = frames[::REDUCED_EVERY]
+    if test == "published":  # the reduced list, padded by its own first frames
+        missing = -len(frames) % PUBLISHED_MULTIPLE
+        frames = list(islice(cycle(frames), len(frames) + missing))
+    return [
+        replace(sessions[key], pictures=tuple(path for _, path in chosen), is_test=True)
+        for key, chosen in groupby(frames, key=lambda frame: frame[0])
+    ]
 
 
 def _name(sessions: Sessions) -> str:

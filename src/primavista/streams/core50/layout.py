@@ -41,15 +41,6 @@ def parse_name(name: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[5])
 
 
-def frame_numbers(one: SessionFiles) -> list[int]:
-    """Return the numbers of a session's frames, which are in the names of its pictures.
-
-    Args:
-        one: A session of CORe50.
-    """
-    return [int(path.stem.rpartition("_")[2]) for path in one.pictures]
-
-
 def core50_folder(path: str | Path) -> Path:
     """Find the folder of CORe50, or of its official orders.
 

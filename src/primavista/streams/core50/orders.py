@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -24,8 +24,7 @@ FOLDERS = {
 PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelists_nicv2")
 _LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
 Order = list[list[SessionKey]]
-# The numbers of the frames of each session, or their number if that is all that is known.
-Sessions = Mapping[SessionKey, Sequence[int] | int]
+Sessions = Mapping[SessionKey, Session]
 
 
 def official_batches(
@@ -47,14 +46,17 @@ def official_batches(
     Raises:
         FileError: If a file is damaged, or names sessions that the data set does not have.
     """
+    if protocol not in BATCHES or not 0 <= run < RUNS:
+        return None
     pairs = zip(dataset.train, dataset.objects, strict=True)
     by_key = {(session.number, thing): session for session, thing in pairs}
-    known = _known_frames(dataset, by_key, given=orders is not None)
     for folder in _order_folders(dataset, orders):
-        found = official_order(folder, protocol, run, known)
-        if found is not None:
-            order, source = found
-            return [[by_key[key] for key in batch if key in by_key] for batch in order], source
+        for parent in PARENTS:
+            lists = folder / parent / FOLDERS[protocol]
+            if lists.is_dir():
+                order = _read_order(lists / f"run{run}", by_key)
+                _check_order(order, protocol, lists / f"run{run}")
+                return [[by_key[key] for key in batch] for batch in order], str(lists / f"run{run}")
     return None
 
 
@@ -65,50 +67,6 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
         return []
     home = dataset.origin.folder
     return list(dict.fromkeys([home, home.parent]))
-
-
-def _known_frames(
-    dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool
-) -> Sessions:
-    """Return the facts about each session that are compared with the lists.
-
-    A packed copy may lack frames that could not be decoded, so it is not compared with the lists
-    next to its origin; it is compared with other lists, by the number of frames.
-    """
-    if dataset.origin is not None and dataset.origin.sessions is not None:
-        return dataset.origin.sessions
-    unchecked = dataset.origin is not None and not given
-    return {key: 0 if unchecked else len(session) for key, session in by_key.items()}
-
-
-def official_order(
-    folder: Path, protocol: str, run: int, sessions: Sessions
-) -> tuple[Order, str] | None:
-    """Read the official order of a run from a folder.
-
-    Args:
-        folder: The folder to search.
-        protocol: The name of the protocol, such as "nicv2-391".
-        run: The number of the run, from 0 to 9.
-        sessions: The existing training sessions. A batch must contain all frames of each of its
-            sessions.
-
-    Returns:
-        The keys of the sessions of each batch, and the file that they come from; None if no file of
-        the folder holds this order.
-
-    Raises:
-        FileError: If a file is damaged, or does not fit the sessions.
-    """
-    if protocol not in BATCHES or not 0 <= run < RUNS:
-        return None
-    for parent in PARENTS:
-        lists = folder / parent / FOLDERS[protocol]
-        if lists.is_dir():
-            order = _from_lists(lists / f"run{run}", sessions)
-            _check_order(order, protocol, lists / f"run{run}")
-            return order, str(lists / f"run{run}")
-    return None
 
 
 def read_list(path: Path) -> list[tuple[int, int, int]]:
@@ -148,7 +106,7 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
     return frames
 
 
-def _from_lists(folder: Path, sessions: Sessions) -> Order:
+def _read_order(folder: Path, sessions: Sessions) -> Order:
     if not folder.is_dir():
         there = ", ".join(sorted(p.name for p in folder.parent.glob("run*"))) or "none"
         raise FileError(
@@ -168,33 +126,25 @@ def _from_lists(folder: Path, sessions: Sessions) -> Order:
 def _whole(
     frames: Iterable[tuple[int, int, int]], sessions: Sessions, where: Path
 ) -> list[SessionKey]:
-    """Return the sessions of a batch in the order of their first frames; all must be complete."""
+    """Return the sessions of a batch in the order of their first frames; all must be complete.
+
+    A data set may lack frames of a session that could not be decoded, but a list may not.
+    """
     numbers: dict[SessionKey, list[int]] = {}
     for session, thing, number in frames:
         numbers.setdefault((session, thing), []).append(number)
     for key, listed in numbers.items():
-        _complete(key, listed, sessions, where)
+        name = f"s{key[0]}/o{key[1]}"
+        if key not in sessions:
+            raise FileError(
+                f"{where} trains on {name}, which is not among the training sessions on disk"
+            )
+        if len(listed) < len(sessions[key]) or len(set(listed)) < len(listed):
+            raise FileError(
+                f"{where} lists {len(listed)} frames of {name}, some twice or too few: the data "
+                f"set has {len(sessions[key])}. Download the lists again, or remove them"
+            )
     return list(numbers)
-
-
-def _complete(key: SessionKey, listed: Sequence[int], sessions: Sessions, where: Path) -> None:
-    """Check that a list names all frames of a session."""
-    name = f"s{key[0]}/o{key[1]}"
-    if key not in sessions:
-        raise FileError(
-            f"{where} trains on {name}, which is not among the training sessions on disk"
-        )
-    known = sessions[key]
-    if isinstance(known, int):
-        count, odd = known or len(listed), set[int]()  # 0: a packed copy, not compared
-    else:
-        count, odd = len(known), set(listed) ^ set(known)
-    if len(listed) != count or odd:
-        raise FileError(
-            f"{where} lists {len(listed)} frames of {name} and the data set has {count} "
-            f"(differing: {', '.join(map(str, sorted(odd)[:3])) or 'how many'}): complete the data "
-            "set, or remove these lists"
-        )
 
 
 def _check_order(order: Order, protocol: str, where: Path) -> None:

@@ -14,10 +14,8 @@ from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.official.picture_files import (
     PictureList,
-    inside,
     picture_data,
     pictures_in,
-    read_json,
     read_text,
 )
 from primavista.streams.session_files import SessionFiles
@@ -25,7 +23,6 @@ from primavista.streams.session_files import SessionFiles
 TRAIN = ("train", "train_image_only")  # the folder names in the two archives
 TEST = ("test",)
 IMAGES = "labeled_images"
-METADATA = "labeled_metadata.json"
 NAMES = "class_names.txt"
 
 
@@ -36,7 +33,7 @@ def is_clear(path: str | Path) -> bool:
         path: A folder; it need not exist.
     """
     folder = _part(Path(path).expanduser(), TRAIN)
-    return folder is not None and ((folder / METADATA).is_file() or (folder / IMAGES).is_dir())
+    return folder is not None and (folder / IMAGES).is_dir()
 
 
 def clear(
@@ -54,8 +51,7 @@ def clear(
 
     Args:
         path: The folder with `train` (or `train_image_only`) and `test`, the folders in the
-            archives. Each has `class_names.txt` and `labeled_images/<period>/<class>/*.jpg`, and,
-            in most releases, `labeled_metadata.json`, which lists the pictures.
+            archives. Each has `class_names.txt` and `labeled_images/<period>/<class>/*.jpg`.
         size: The side of the frames in pixels; 128 by default.
         skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while pictures are checked.
@@ -93,53 +89,24 @@ def _part(root: Path, names: tuple[str, ...]) -> Path | None:
 def _sessions(
     folder: Path, classes: list[str], *, offset: int, is_test: bool
 ) -> list[SessionFiles]:
-    listed = (folder / METADATA).is_file()
-    found = _by_metadata(folder) if listed else _by_folders(folder)
     sessions = []
-    for period in sorted(found):
-        unknown = [name for name in found[period] if name not in classes]
+    periods = {_number(home): home for home in subfolders(folder / IMAGES)}
+    for period, home in sorted(periods.items()):
+        found = {one.name: pictures_in(folder, one) for one in subfolders(home)}
+        unknown = [name for name in found if name not in classes]
         if unknown:
-            raise FileError(f"{folder} has the class {unknown[0][:80]!r}, which {NAMES} has not")
-        for label, name in enumerate(classes):
-            if found[period].get(name):
-                pictures = found[period][name]
-                sessions.append(SessionFiles(label, offset + period, pictures, is_test))
+            raise FileError(f"{home} has the class {unknown[0][:80]!r}, which {NAMES} has not")
+        sessions += [
+            SessionFiles(label, offset + period, found[name], is_test)
+            for label, name in enumerate(classes)
+            if name in found
+        ]
     if not sessions:
         raise FileError(f"{folder} has no labelled pictures: unpack its archive again")
     return sessions
 
 
-Periods = dict[int, dict[str, tuple[Path, ...]]]
-
-
-def _by_folders(folder: Path) -> Periods:
-    return {
-        _period(home.name, folder): {one.name: pictures_in(folder, one) for one in subfolders(home)}
-        for home in subfolders(folder / IMAGES)
-    }
-
-
-def _by_metadata(folder: Path) -> Periods:
-    """Return the pictures listed by `labeled_metadata.json`, by period and class."""
-    table = read_json(folder / METADATA)
-    found: Periods = {}
-    for period, by_class in table.items():
-        if not isinstance(by_class, dict):
-            raise FileError(f"{folder / METADATA}: the period {period[:20]!r} has no classes")
-        found[_period(period, folder)] = {
-            name: _listed(folder, inside(folder, where, folder / METADATA))
-            for name, where in by_class.items()
-        }
-    return found
-
-
-def _listed(folder: Path, file: Path) -> tuple[Path, ...]:
-    entries = read_json(file).values()
-    names = [entry.get("IMG_PATH") if isinstance(entry, dict) else None for entry in entries]
-    return tuple(inside(folder, name, file) for name in names)
-
-
-def _period(text: str, folder: Path) -> int:
-    if not text.isdecimal() or len(text) > 4:
-        raise FileError(f"{folder}: {text[:20]!r} is not the number of a period")
-    return int(text)
+def _number(home: Path) -> int:
+    if not home.name.isdecimal() or len(home.name) > 4:
+        raise FileError(f"{home} does not have the number of a period as its name")
+    return int(home.name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +74,7 @@ def picture_data(
     )
 
 
-def inside(root: Path, name: object, where: Path) -> Path:
+def inside(root: Path, name: str, where: Path) -> Path:
     """Return the file that a list names if it exists and lies in the folder of the data set.
 
     Args:
@@ -91,8 +89,8 @@ def inside(root: Path, name: object, where: Path) -> Path:
         FileError: If the path leads out of the folder (even by a link), or if there is no such
             file.
     """
-    if not isinstance(name, str) or not 1 <= len(name) <= 1000 or "\0" in name or "\\" in name:
-        raise FileError(f"{where} has {str(name)[:80]!r} as the name of a file: download it again")
+    if not 1 <= len(name) <= 1000 or "\0" in name or "\\" in name:
+        raise FileError(f"{where} has {name[:80]!r} as the name of a file: download it again")
     path = root / name
     with file_errors("read", path):
         home, found = root.resolve(), path.resolve()
@@ -145,24 +143,6 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FileError(f"{path} is not a text: download it again") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        path: The file.
-
-    Raises:
-        FileError: If it cannot be read, or does not hold a JSON object.
-    """
-    try:
-        found = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is damaged ({error}): download it again") from error
-    if not isinstance(found, dict):
-        raise FileError(f"{path} does not hold a JSON object: download it again")
-    return found
 
 
 def divided(pictures: tuple[Path, ...], pieces: int, where: Path) -> list[tuple[Path, ...]]:

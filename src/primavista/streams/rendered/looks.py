@@ -9,7 +9,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from primavista.streams.rendered.shapes import FAMILIES
+from primavista.streams.rendered.shapes import FAMILIES, Measures
 from primavista.streams.rendered.traits import (
     ACCENTS,
     BLACK,
@@ -67,7 +67,7 @@ class ObjectLook:
     """
 
     family: int
-    measures: dict[str, float]
+    measures: Measures
     materials: tuple[SurfaceMaterial, ...]
     label: Tensor
 
@@ -351,9 +351,9 @@ def _wrapped(label: Label, traits: Traits, name: str) -> None:
         label.paint(label.writing(u, 0.2, 0.1, 0.05, 8), second)
 
 
-def _phone_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
-    top = 0.94 - 0.06 * k["screen"]
-    half = 0.42 * k["screen"]
+def _phone_front(label: Label, traits: Traits, k: Measures) -> None:
+    top = 0.94 - 0.06 * k.screen
+    half = 0.42 * k.screen
     label.paint(label.within(0.25, top - half, 0.225, half), BLACK)
     glow = traits.colour("glow", (NAVY, DARK, TEAL, BLACK, GREY))
     label.paint(label.within(0.25, top - half, 0.205, half * 0.93), glow, 0.85)
@@ -365,7 +365,7 @@ def _phone_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
     below = top - 2 * half
     if below > 0.2:
         label.paint(
-            label.keys(0.25, below / 2, 0.2, below * 0.4, 3, int(k["keys"])),
+            label.keys(0.25, below / 2, 0.2, below * 0.4, 3, int(k.keys)),
             traits.colour("key", (STEEL, PALE, DARK, WHITE)),
         )
     else:
@@ -373,24 +373,24 @@ def _phone_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
     label.paint(label.writing(0.75, traits.number("badge", 0.4, 0.75), 0.1, 0.03, 6), PALE)
 
 
-def _remote_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
+def _remote_front(label: Label, traits: Traits, k: Measures) -> None:
     keys = traits.colour("keys", (GREY, PALE, DARK, WHITE, BLUE))
-    label.paint(label.keys(0.25, 0.5, 0.19, 0.45, int(k["columns"]), int(k["rows"])), keys)
-    at = 0.5 + k["pad"] / 2
+    label.paint(label.keys(0.25, 0.5, 0.19, 0.45, int(k.columns), int(k.rows)), keys)
+    at = 0.5 + k.pad / 2
     label.paint(
         label.within(0.25, at, 0.25, 0.16), traits.colour("panel", BODIES["remote controls"])
     )
     for i, colour in enumerate((RED, GREEN, YELLOW, BLUE)):
         label.paint(label.disc(0.1 + i * 0.1, traits.number("row", 0.1, 0.35), 0.03, 0.015), colour)
     label.paint(label.disc(0.1, 0.93, 0.04, 0.02), RED)
-    if k["screen"] > 0:
-        label.paint(label.within(0.25, 0.82, 0.17, k["screen"] * 0.6), (0.62, 0.68, 0.55))
+    if k.screen > 0:
+        label.paint(label.within(0.25, 0.82, 0.17, k.screen * 0.6), (0.62, 0.68, 0.55))
     label.paint(label.writing(0.25, 0.04, 0.1, 0.015, 6), PALE)
 
 
-def _plug_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
+def _plug_front(label: Label, traits: Traits, k: Measures) -> None:
     ring = traits.colour("ring", (GREY, PALE, BLUE, ORANGE, DARK))
-    if k["earth"] < 0.5:
+    if k.earth < 0.5:
         label.paint(label.disc(0.25, 0.45, 0.17, 0.34), ring, 0.6)
     for offset in (-0.07, 0.0, 0.07):
         label.paint(label.disc(0.25 + offset, 0.45, 0.02, 0.045), BLACK)
@@ -398,7 +398,7 @@ def _plug_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
     label.paint(label.within(0.5, traits.number("band", 0.08, 0.95), 0.5, 0.03), ring)
 
 
-def paint_label(name: str, base: Colour, traits: Traits, k: dict[str, float]) -> Tensor:
+def paint_label(name: str, base: Colour, traits: Traits, k: Measures) -> Tensor:
     """Paint the label of an object: print, keys or a screen.
 
     Args:
@@ -438,10 +438,11 @@ def look_of(seed: int, category: int, member: int, spread: float) -> ObjectLook:
     family = category % len(FAMILIES)
     name = FAMILIES[family][0]
     traits = Traits(seed, category, member, spread)
-    measures = {key: traits.number(key, low, high) for key, (low, high) in RANGES[name].items()}
+    drawn = {key: traits.number(key, low, high) for key, (low, high) in RANGES[name].items()}
+    measures = Measures(**drawn)
     if name == "light bulbs":
-        measures["style"] = traits.pick("style", (0.0, 1.0, 2.0, 3.0, 0.0))
-        measures["stretch"] *= 1.25 if measures["style"] == 1.0 else 1.0
+        measures.style = traits.pick("style", (0.0, 1.0, 2.0, 3.0, 0.0))
+        measures.stretch *= 1.25 if measures.style == 1.0 else 1.0
     body = traits.colour("body", BODIES[name])
     return ObjectLook(
         family, measures, _materials(name, body, traits), paint_label(name, body, traits, measures)

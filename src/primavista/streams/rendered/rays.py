@@ -144,10 +144,7 @@ class Rays:
         frame = index.div(self.size**2, rounding_mode="floor")
         pose = table.index_select(1, frame)
         vx, vy, vz = self.ray.index_select(1, index - frame * self.size**2)
-        ray = tuple(
-            (pose[i] * vx).addcmul_(pose[3 + i], vy).addcmul_(pose[6 + i], vz) for i in range(3)
-        )
-        return frame, (pose[9], pose[10], pose[11]), (ray[0], ray[1], ray[2])
+        return frame, (pose[9], pose[10], pose[11]), turn_back(pose, (vx, vy, vz))
 
 
 def bodies_of(moves: Moves, device: torch.device) -> Bodies:
@@ -391,15 +388,14 @@ def _printed(look: ObjectLook, label: Tensor, p: Points, labelled: Tensor) -> tu
     x, y, z = p
     k, name = look.measures, FAMILIES[look.family][0]
     if name == "balls":
-        tall = k["size"] * k["stretch"]
+        tall = k.size * k.stretch
     else:
-        tall = k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
+        tall = k.half if name in ("cans", "cups", "markers") else getattr(k, "tall", 1.0)
     if name in ("mobile phones", "remote controls", "plug adapters"):
-        wide = k.get("wide", k.get("half", 1.0))
-        thick = k.get("thick", k.get("half", 1.0) * k.get("depth", 1.0))
+        wide, thick = (k.half, k.half * k.depth) if "depth" in vars(k) else (k.wide, k.thick)
         front = (z > 0).to(torch.float32)
         u = (x / wide).clamp_(-1, 1).mul_(front - 0.5).add_(0.5 - front)
-        labelled = labelled * ((z + y * y * k.get("bow", 0.0)).abs() > 0.6 * thick)
+        labelled = labelled * ((z + y * y * getattr(k, "bow", 0.0)).abs() > 0.6 * thick)
     else:
         u = torch.atan2(x, z).mul_(1 / pi)
     grid = torch.stack([u, (y / tall).clamp_(-1, 1)], -1).view(1, -1, 1, 2)

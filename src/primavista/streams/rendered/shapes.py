@@ -7,15 +7,16 @@ of its parts, distance(p) = min_i part_i(p), and the nearest part determines the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, hypot, pi, sin
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 Points = tuple[Tensor, Tensor, Tensor]
-Measures = Mapping[str, float]
+Measures = SimpleNamespace  # the measures of an object by name, as floats
 Vector = tuple[float, float, float]
 Shape = Callable[[Points, Measures], list[Tensor]]
 
@@ -147,20 +148,16 @@ def plug_adapter(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    half, tall = k["half"], k["tall"]
-    square = box(p, (half, tall, half * k["depth"]), 0.05)
+    half, tall, tip = k.half, k.tall, k.tall + k.neck + k.reach
+    square = box(p, (half, tall, half * k.depth), 0.05)
     barrel = tube(length(x, z), y, half, -tall, tall, 0.05)
-    body = torch.lerp(square, barrel, k["roundness"])
-    neck = tube(length(x, z), y, half * 0.7, tall - 0.05, tall + k["neck"], 0.03)
-    side = x.abs().sub_(half * k["spread"])
-    pins = tube(length(side, z), y, k["pin"], tall, tall + k["neck"] + k["reach"], 0.02)
-    if k["earth"] > 0.5:
-        pins = torch.minimum(
-            pins,
-            tube(
-                length(x, z - half * 0.25), y, k["pin"], tall, tall + k["neck"] + k["reach"], 0.02
-            ),
-        )
+    body = torch.lerp(square, barrel, k.roundness)
+    neck = tube(length(x, z), y, half * 0.7, tall - 0.05, tall + k.neck, 0.03)
+    side = x.abs().sub_(half * k.spread)
+    pins = tube(length(side, z), y, k.pin, tall, tip, 0.02)
+    if k.earth > 0.5:
+        earth = tube(length(x, z - half * 0.25), y, k.pin, tall, tip, 0.02)
+        pins = torch.minimum(pins, earth)
     return [body, neck, pins]
 
 
@@ -172,14 +169,11 @@ def mobile_phone(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    slab = box(p, (k["wide"], k["tall"], k["thick"]), k["edge"])
-    bump = box(
-        (x, y - k["tall"] * 0.72, z + k["thick"]), (k["wide"] * k["camera"], 0.07, 0.025), 0.02
-    )
-    if k["aerial"] > 0.5:
-        stub = capsule(
-            p, (k["wide"] * 0.7, k["tall"], 0.0), (k["wide"] * 0.7, k["tall"] + 0.16, 0.0), 0.045
-        )
+    slab = box(p, (k.wide, k.tall, k.thick), k.edge)
+    bump = box((x, y - k.tall * 0.72, z + k.thick), (k.wide * k.camera, 0.07, 0.025), 0.02)
+    if k.aerial > 0.5:
+        side = k.wide * 0.7
+        stub = capsule(p, (side, k.tall, 0.0), (side, k.tall + 0.16, 0.0), 0.045)
         bump = torch.minimum(bump, stub)
     return [slab, bump]
 
@@ -194,21 +188,16 @@ def scissors(p: Points, k: Measures) -> list[Tensor]:
     x, y, z = p
     # The halves are mirror images, so only one is drawn; the blades lean over the pivot and cross.
     fold = x.abs()
-    u, v = turned(fold, y, -k["open"])
-    taper = (v - k["blade"] * 0.15).clamp_min_(0).mul_(0.09 / k["blade"])
-    blade = corner(
-        corner(
-            u.abs().sub_(k["broad"]).add_(taper),
-            (v - k["blade"] / 2).abs_().sub_(k["blade"] / 2 + 0.05),
-        ),
-        z.abs().sub_(0.018),
-    )
-    cx, cy = k["ring"] + 0.05, -k["shank"]
-    hole = oval(*turned(fold - cx, y - cy, 0.35), k["ring"], k["ring"] * k["oval"])
-    ring = length(hole, z).sub_(k["grip"])
-    shank = capsule(
-        (fold, y, z), (0.0, 0.0, 0.0), (cx * 0.8, cy + k["ring"] * k["oval"], 0.0), k["grip"]
-    )
+    u, v = turned(fold, y, -k.open)
+    taper = (v - k.blade * 0.15).clamp_min_(0).mul_(0.09 / k.blade)
+    across = u.abs().sub_(k.broad).add_(taper)
+    along = (v - k.blade / 2).abs_().sub_(k.blade / 2 + 0.05)
+    blade = corner(corner(across, along), z.abs().sub_(0.018))
+    cx, cy = k.ring + 0.05, -k.shank
+    hole = oval(*turned(fold - cx, y - cy, 0.35), k.ring, k.ring * k.oval)
+    ring = length(hole, z).sub_(k.grip)
+    joint = (cx * 0.8, cy + k.ring * k.oval, 0.0)
+    shank = capsule((fold, y, z), (0.0, 0.0, 0.0), joint, k.grip)
     pivot = corner(length(x, y) - 0.05, z.abs().sub_(0.04), 0.01)
     return [blade, torch.minimum(ring, shank), pivot]
 
@@ -222,25 +211,24 @@ def light_bulb(p: Points, k: Measures) -> list[Tensor]:
     """
     x, y, z = p
     radial = length(x, z)
-    style, size = int(k["style"]), k["size"]
+    style, size = int(k.style), k.size
     if style == 3:
-        turn = torch.atan2(z, x).mul_(k["pitch"] / (2 * pi))
-        lap = torch.remainder(y - turn, k["pitch"]).sub_(k["pitch"] / 2)
-        glass = corner(
-            length(radial - size * 0.62, lap).sub_(k["pitch"] * 0.36), (y - 0.1).abs_().sub_(0.42)
-        )
+        turn = torch.atan2(z, x).mul_(k.pitch / (2 * pi))
+        lap = torch.remainder(y - turn, k.pitch).sub_(k.pitch / 2)
+        coil = length(radial - size * 0.62, lap).sub_(k.pitch * 0.36)
+        glass = corner(coil, (y - 0.1).abs_().sub_(0.42))
         glass = torch.minimum(glass, tube(radial, y, size * 0.6, -0.36, -0.3))
     elif style == 2:
         cone = radial - size * 0.95 + (0.3 - y).clamp_min(0) * 0.55
         glass = corner(cone, (y - 0.02).abs_().sub_(0.34), 0.04).mul_(0.85)
     else:
-        tall = size * k["stretch"]
+        tall = size * k.stretch
         globe = length(radial / size, (y - 0.12) / tall).sub_(1).mul_(min(size, tall))
         neck = (radial - 0.13 - (y + 0.35).clamp_min(0).mul_(0.35)).clamp_min(-0.2)
         stem = corner(neck, (y + 0.15).abs_().sub_(0.22))
         near = (0.12 - (globe - stem).abs_()).clamp_min_(0)
         glass = torch.minimum(globe, stem) - near * near * 2
-    collar = tube(radial, y, k["collar"], -0.42, -0.42 + k["skirt"], 0.03)
+    collar = tube(radial, y, k.collar, -0.42, -0.42 + k.skirt, 0.03)
     thread = torch.sin(y * 75).mul_(0.012)
     screw = tube(radial - thread, y, 0.125, -0.66, -0.4, 0.02).mul_(0.8)
     tip = tube(radial, y, 0.05, -0.71, -0.6, 0.02)
@@ -256,10 +244,9 @@ def can(p: Points, k: Measures) -> list[Tensor]:
     """
     x, y, z = p
     radial, height = length(x, z), y.abs()
-    half, radius = k["half"], k["radius"]
-    body = corner(
-        radial - radius + (height - half + 0.09).clamp_min_(0).mul_(0.6), height - half + 0.03, 0.01
-    ).mul_(0.9)
+    half, radius = k.half, k.radius
+    side = radial - radius + (height - half + 0.09).clamp_min_(0).mul_(0.6)
+    body = corner(side, height - half + 0.03, 0.01).mul_(0.9)
     rim = length(radial - radius + 0.06, height - half).sub_(0.02)
     lid = tube(radial, y, radius - 0.07, 0.012 - half, half - 0.012)
     tab = box((x, y - half - 0.015, z - 0.06), (0.055, 0.014, 0.1), 0.012)
@@ -274,27 +261,26 @@ def glasses(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    wide, tall, wire = k["wide"], k["tall"], k["wire"]
+    wide, tall, wire = k.wide, k.tall, k.wire
     fold = x.abs()
-    centre = wide + k["bridge"]
-    dip = y + (fold - centre).mul_(k["slant"])
+    centre = wide + k.bridge
+    dip = y + (fold - centre).mul_(k.slant)
     bent = z + (fold * fold).mul_(0.12)
     a, b = (fold - centre).abs_().sub_(wide), dip.abs().sub_(tall)
-    outline = corner(a, b, k["curve"] * tall)
+    outline = corner(a, b, k.curve * tall)
     rim = length(outline, bent).sub_(wire)
     lens = corner(outline, bent.abs().sub_(0.006))
-    nose = capsule(
-        (fold, y - tall * 0.45, bent), (0.0, 0.03, 0.0), (k["bridge"] + 0.02, 0.0, 0.0), wire
-    )
+    across = (fold, y - tall * 0.45, bent)
+    nose = capsule(across, (0.0, 0.03, 0.0), (k.bridge + 0.02, 0.0, 0.0), wire)
     outer = centre + wide
     depth = -0.12 * outer * outer
-    folded = k["fold"]
+    folded = k.fold
     hinge = (outer, tall * 0.5, depth)
     ear = (outer - folded, tall * 0.5, depth - 1.0 + folded * 0.6)
     end = (ear[0] - 0.05, ear[1] - 0.3, ear[2] - 0.2)
     points = (fold, y, z)
     temple = torch.minimum(
-        capsule(points, hinge, ear, k["temple"]), capsule(points, ear, end, k["temple"])
+        capsule(points, hinge, ear, k.temple), capsule(points, ear, end, k.temple)
     )
     return [torch.minimum(rim, nose), lens, temple]
 
@@ -307,7 +293,7 @@ def ball(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    size, tall = k["size"], k["size"] * k["stretch"]
+    size, tall = k.size, k.size * k.stretch
     return [length(x / size, y / tall, z / size).sub_(1).mul_(min(size, tall))]
 
 
@@ -319,18 +305,18 @@ def marker(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    radius, half, split = k["radius"], k["half"], k["split"] * k["half"]
-    radial = length(x, z * k["flat"])
+    radius, half, split = k.radius, k.half, k.split * k.half
+    radial = length(x, z * k.flat)
     body = tube(radial, y, radius, -half, split + 0.02, 0.02)
     cap = tube(
-        radial + (y - split).clamp_min_(0).mul_(k["taper"]), y, radius * 1.1, split, half, 0.025
+        radial + (y - split).clamp_min_(0).mul_(k.taper), y, radius * 1.1, split, half, 0.025
     )
     clip = box(
         (x, y - split - (half - split) * 0.5, z - radius * 1.15),
-        (0.03, (half - split) * 0.45, k["clip"]),
+        (0.03, (half - split) * 0.45, k.clip),
         0.01,
     )
-    end = tube(radial, y, radius * k["plug"], -half - 0.06, -half + 0.1, 0.02)
+    end = tube(radial, y, radius * k.plug, -half - 0.06, -half + 0.1, 0.02)
     return [body.mul_(0.9), torch.minimum(cap, clip).mul_(0.9), end]
 
 
@@ -342,18 +328,18 @@ def cup(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    radius, half = k["radius"], k["half"]
+    radius, half = k.radius, k.half
     radial = length(x, z)
     level = y / half
-    wall = radial - radius - level * k["flare"] - (1 - level * level).mul_(k["belly"])
+    wall = radial - radius - level * k.flare - (1 - level * level).mul_(k.belly)
     outer = corner(wall, y.abs().sub_(half), 0.025)
     inner = corner(wall + 0.045, (y - 0.06).abs_().sub_(half)).neg_()
     shell = torch.maximum(outer, inner)
     lining = torch.maximum(outer + 0.012, inner - 0.003)
-    reach, tall = k["reach"], half * k["loop"]
+    reach, tall = k.reach, half * k.loop
     hoop = length(
-        oval(x - radius - k["belly"] * 0.6, y - half * k["lift"], reach, tall), z * k["strap"]
-    ).sub_(k["grip"])
+        oval(x - radius - k.belly * 0.6, y - half * k.lift, reach, tall), z * k.strap
+    ).sub_(k.grip)
     handle = torch.maximum(hoop, -wall - 0.02)
     return [shell.mul_(0.85), handle.mul_(0.8), lining.mul_(0.85)]
 
@@ -366,14 +352,12 @@ def remote_control(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    waist = 1 - k["waist"] * torch.cos(y * (pi / k["tall"]))
-    back = z + (y * y).mul_(k["bow"])
-    body = box((x / waist, y, back), (k["wide"], k["tall"], k["thick"]), k["edge"]).mul_(0.85)
-    eye = box((x, y - k["tall"], back), (0.09, 0.02, 0.04), 0.01)
+    waist = 1 - k.waist * torch.cos(y * (pi / k.tall))
+    back = z + (y * y).mul_(k.bow)
+    body = box((x / waist, y, back), (k.wide, k.tall, k.thick), k.edge).mul_(0.85)
+    eye = box((x, y - k.tall, back), (0.09, 0.02, 0.04), 0.01)
     knob = corner(
-        length(x, y - k["tall"] * k["pad"]) - k["wide"] * 0.5,
-        (back - k["thick"]).abs_().sub_(k["knob"]),
-        0.01,
+        length(x, y - k.tall * k.pad) - k.wide * 0.5, (back - k.thick).abs_().sub_(k.knob), 0.01
     )
     return [body, knob, eye]
 
@@ -393,30 +377,26 @@ def hold_of(family: int, k: Measures) -> Hold:
     """
     name = FAMILIES[family][0]
     if name == "plug adapters":
-        reach = k["tall"] + k["neck"] + k["reach"]
+        reach = k.tall + k.neck + k.reach
         return _upright(
-            reach + 0.05,
-            k["half"] * 1.3 + 0.03,
-            -k["tall"] - 0.02,
-            k["half"] * 0.8,
-            k["half"] * k["depth"],
+            reach + 0.05, k.half * 1.3 + 0.03, -k.tall - 0.02, k.half * 0.8, k.half * k.depth
         )
     if name == "mobile phones":
-        return _upright(k["tall"] + 0.3, k["wide"] + 0.07, -k["tall"] * 0.5, k["wide"], k["thick"])
+        return _upright(k.tall + 0.3, k.wide + 0.07, -k.tall * 0.5, k.wide, k.thick)
     if name == "scissors":
-        radius = 2 * k["ring"] + 0.2
+        radius = 2 * k.ring + 0.2
         return Hold(
-            (0.0, -k["shank"], 0.0),
-            k["ring"] * 1.6,
+            (0.0, -k.shank, 0.0),
+            k.ring * 1.6,
             0.05,
-            (0.0, 0.05 - k["shank"], 0.0),
-            (0.0, k["blade"] - 0.1, 0.0),
+            (0.0, 0.05 - k.shank, 0.0),
+            (0.0, k.blade - 0.1, 0.0),
             radius,
         )
     if name == "light bulbs":
-        return _upright(0.78, k["size"] * 1.05, -0.52, 0.14, 0.14)
+        return _upright(0.78, k.size * 1.05, -0.52, 0.14, 0.14)
     if name == "glasses":
-        outer = 2 * k["wide"] + k["bridge"]
+        outer = 2 * k.wide + k.bridge
         return Hold(
             (outer, 0.0, -0.25),
             0.05,
@@ -426,7 +406,7 @@ def hold_of(family: int, k: Measures) -> Hold:
             0.98,
         )
     if name == "balls":
-        size, tall = k["size"], k["size"] * k["stretch"]
+        size, tall = k.size, k.size * k.stretch
         return _upright(
             tall + 0.02,
             min(size, tall) + 0.02 if tall > size else size + 0.02,
@@ -435,25 +415,19 @@ def hold_of(family: int, k: Measures) -> Hold:
             size * 0.93,
         )
     if name == "markers":
-        return _upright(
-            k["half"] + 0.1, k["radius"] * 1.3 + 0.06, -k["half"] * 0.7, k["radius"], k["radius"]
-        )
+        return _upright(k.half + 0.1, k.radius * 1.3 + 0.06, -k.half * 0.7, k.radius, k.radius)
     if name == "cans":
-        return _upright(
-            k["half"] + 0.2, k["radius"] + 0.05, -k["half"] * 0.3, k["radius"], k["radius"]
-        )
+        return _upright(k.half + 0.2, k.radius + 0.05, -k.half * 0.3, k.radius, k.radius)
     if name == "cups":
         return Hold(
-            (0.0, -k["half"] * 0.35, 0.0),
-            k["radius"],
-            k["radius"],
+            (0.0, -k.half * 0.35, 0.0),
+            k.radius,
+            k.radius,
             (-0.05, 0.0, 0.0),
-            (k["reach"] * 0.8, 0.0, 0.0),
-            hypot(k["radius"] + k["flare"] + k["belly"], k["half"]) + 0.03,
+            (k.reach * 0.8, 0.0, 0.0),
+            hypot(k.radius + k.flare + k.belly, k.half) + 0.03,
         )
-    return _upright(
-        k["tall"] + 0.1, k["wide"] * 1.3 + 0.05, -k["tall"] * 0.6, k["wide"], k["thick"]
-    )
+    return _upright(k.tall + 0.1, k.wide * 1.3 + 0.05, -k.tall * 0.6, k.wide, k.thick)
 
 
 FAMILIES: tuple[tuple[str, Shape], ...] = (
