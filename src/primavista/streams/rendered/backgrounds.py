@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from primavista.streams.rendered.canvas import Canvas
 from primavista.streams.rendered.shapes import turned
 from primavista.streams.rendered.traits import Colour, Dice
 
@@ -46,10 +47,8 @@ class Light:
     noise: float
 
 
-class Backdrop:
-    """A square canvas (3 x side x side) that is painted layer by layer.
-
-    x goes right and y down, both in [0, 1].
+class Backdrop(Canvas):
+    """The canvas of a background, a square; x goes right and y down.
 
     Args:
         side: The side of the canvas in pixels.
@@ -58,38 +57,8 @@ class Backdrop:
     """
 
     def __init__(self, side: int, dice: Dice, device: torch.device) -> None:
-        self.side, self.dice, self.device = side, dice, device
-        line = (torch.arange(side, device=device) + 0.5) / side
-        self.x, self.y = line.view(1, -1).expand(side, -1), line.view(-1, 1).expand(-1, side)
-        self.canvas = torch.zeros(3, side, side, device=device)
-
-    def colour(self, colour: Colour) -> Tensor:
-        """Return a colour as a 3 x 1 x 1 tensor that broadcasts over the canvas.
-
-        Args:
-            colour: Red, green and blue in [0, 1].
-        """
-        return torch.tensor(colour, device=self.device).view(3, 1, 1)
-
-    def fill(self, colour: Colour) -> None:
-        """Paint the whole canvas in one colour.
-
-        Args:
-            colour: Red, green and blue in [0, 1].
-        """
-        self.canvas = self.colour(colour).repeat(1, self.side, self.side)
-
-    def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
-        """Paint a colour over the canvas, through a mask.
-
-        Args:
-            mask: The opacity of each pixel, as truth values or numbers in [0, 1].
-            colour: Red, green and blue in [0, 1].
-            strength: A factor for the mask.
-        """
-        self.canvas = torch.lerp(
-            self.canvas, self.colour(colour), mask.to(torch.float32) * strength
-        )
+        super().__init__(side, side, dice, device)
+        self.side = side
 
     def shade(self, factor: Tensor) -> None:
         """Make the canvas darker or lighter.
@@ -110,9 +79,7 @@ class Backdrop:
             A value in [0, 1] for each pixel.
         """
         grid = self.dice.table(1, 1, up + 1, across + 1).to(self.device)
-        return interpolate(grid, size=(self.side, self.side), mode="bilinear", align_corners=True)[
-            0, 0
-        ]
+        return interpolate(grid, size=self.x.shape, mode="bilinear", align_corners=True)[0, 0]
 
     def fractal(self, bumps: int, stretch: float = 1.0) -> Tensor:
         """Draw noise of three octaves.
@@ -197,18 +164,14 @@ class Backdrop:
             tall: Half its height.
         """
         mask, a, b = self.rectangle(x, y, wide, tall, self.dice.between(-0.05, 0.05))
-        self.paint(
-            mask,
-            self.dice.pick(((0.9, 0.9, 0.87), (0.8, 0.82, 0.86), (0.2, 0.22, 0.3), self.lively())),
-        )
+        papers = ((0.9, 0.9, 0.87), (0.8, 0.82, 0.86), (0.2, 0.22, 0.3), self.lively())
+        self.paint(mask, self.dice.pick(papers))
         lines = (b * self.dice.between(4, 9)) % 1 < 0.35
-        self.paint(
-            mask * lines * (a.abs() < 0.8) * (self.noise(30, 40) > 0.4), (0.25, 0.25, 0.3), 0.7
-        )
-        picture = ((a - self.dice.between(-0.4, 0.4)).abs() < 0.35) & (
-            (b + self.dice.between(-0.4, 0.4)).abs() < 0.3
-        )
-        self.paint(mask * picture, self.lively())
+        text = lines * (a.abs() < 0.8) * (self.noise(30, 40) > 0.4)
+        self.paint(mask * text, (0.25, 0.25, 0.3), 0.7)
+        across = (a - self.dice.between(-0.4, 0.4)).abs() < 0.35
+        along = (b + self.dice.between(-0.4, 0.4)).abs() < 0.3
+        self.paint(mask * (across & along), self.lively())
 
     def thing(self, x: float, y: float, size: float, strength: float) -> None:
         """Paint a box, a ball or a bottle with its shadow, somewhere in the clutter.
@@ -220,10 +183,8 @@ class Backdrop:
             strength: Its opacity.
         """
         wide, tall = size * self.dice.between(0.5, 1.0), size * self.dice.between(0.6, 1.6)
-        kind, angle = (
-            self.dice.pick(("box", "box", "ball", "bottle")),
-            self.dice.between(-0.25, 0.25),
-        )
+        kind = self.dice.pick(("box", "box", "ball", "bottle"))
+        angle = self.dice.between(-0.25, 0.25)
         shadow, _, _ = self.rectangle(x + 0.02, y + 0.015, wide * 1.05, tall, angle)
         self.paint(shadow, (0.05, 0.05, 0.06), 0.4 * strength)
         if kind == "ball":
@@ -239,12 +200,9 @@ class Backdrop:
             shade = torch.where(a > self.dice.between(-0.1, 0.6), 0.55, 1.0) - 0.1 * b
         tone, band = self.colour(self.lively()), self.colour(self.lively())
         at, broad = self.dice.between(-0.5, 0.6), self.dice.between(0.0, 0.4)
-        printed = (
-            ((b - at).abs() < broad) & (self.noise(50, 30) > self.dice.between(0, 0.5))
-        ).float()
-        self.canvas = torch.lerp(
-            self.canvas, torch.lerp(tone, band, printed) * shade, mask * strength
-        )
+        speckled = self.noise(50, 30) > self.dice.between(0, 0.5)
+        surface = torch.lerp(tone, band, (((b - at).abs() < broad) & speckled).float()) * shade
+        self.canvas = torch.lerp(self.canvas, surface, mask * strength)
 
 
 def _wood(b: Backdrop, tone: Colour, planks: int, upright: bool) -> Tensor:
@@ -261,9 +219,8 @@ def _wood(b: Backdrop, tone: Colour, planks: int, upright: bool) -> Tensor:
 def _below(b: Backdrop, picture: Tensor, line: Tensor) -> None:
     """Lay a picture over the part of the canvas below the line, with the line's shadow above."""
     mask = ((b.y - line) * b.side).clamp(0, 1)
-    b.canvas = torch.lerp(
-        b.canvas * (1 - 0.3 * ((b.y - line + 0.04) / 0.04).clamp(0, 1)), picture, mask
-    )
+    shadow = 0.3 * ((b.y - line + 0.04) / 0.04).clamp(0, 1)
+    b.canvas = torch.lerp(b.canvas * (1 - shadow), picture, mask)
 
 
 def _cupboard(b: Backdrop) -> None:
@@ -276,12 +233,8 @@ def _notices(b: Backdrop) -> None:
     b.fill((0.85, 0.83, 0.76))
     b.shade(0.9 + 0.15 * b.fractal(3))
     for i in range(7):
-        b.poster(
-            (i % 3) * 0.36 + b.dice.between(0.0, 0.25),
-            (i // 3) * 0.4 + b.dice.between(0, 0.25),
-            0.13,
-            0.17,
-        )
+        right, down = b.dice.between(0.0, 0.25), b.dice.between(0, 0.25)
+        b.poster((i % 3) * 0.36 + right, (i // 3) * 0.4 + down, 0.13, 0.17)
 
 
 def _bookshelf(b: Backdrop) -> None:
@@ -295,9 +248,8 @@ def _bookshelf(b: Backdrop) -> None:
         floor = 0.235 + shelf * 0.25
         standing = ((b.y < floor) & (b.y > floor - tall)).float()
         near = (b.x[0] * float(edges[-1]) - edges[index]).abs()
-        spine = (0.6 + 0.4 * (near * 6).clamp(0, 1)) * (
-            1 - 0.5 * (((b.y - floor) * 25 + index) % 5 < 0.7).float()
-        )
+        band = (((b.y - floor) * 25 + index) % 5 < 0.7).float()
+        spine = (0.6 + 0.4 * (near * 6).clamp(0, 1)) * (1 - 0.5 * band)
         b.canvas = torch.lerp(b.canvas, tones[:, None, index] * spine, standing)
         b.paint(((b.y - floor - 0.008).abs() < 0.009), (0.62, 0.45, 0.3))
 
@@ -306,9 +258,8 @@ def _desk(b: Backdrop) -> None:
     b.fill((0.75, 0.74, 0.8))
     b.shade(0.85 + 0.2 * b.fractal(2))
     b.poster(b.dice.between(0.1, 0.9), 0.2, 0.2, 0.15)
-    _below(
-        b, _wood(b, (0.7, 0.5, 0.32), 7, False), 0.5 + 0.1 * (b.x - 0.5) + b.dice.between(-0.1, 0.1)
-    )
+    table = _wood(b, (0.7, 0.5, 0.32), 7, False)
+    _below(b, table, 0.5 + 0.1 * (b.x - 0.5) + b.dice.between(-0.1, 0.1))
     screen, _, _ = b.rectangle(b.dice.between(0.2, 0.8), 0.33, 0.22, 0.16)
     b.paint(screen, (0.08, 0.09, 0.1))
 
@@ -320,9 +271,8 @@ def _tiles(b: Backdrop) -> None:
     column, row = u * 5 * depth, v * 5 * depth
     tone = torch.sin(column.floor() * 12.9 + row.floor() * 78.2)
     b.shade(0.85 + 0.12 * tone + 0.25 * (b.fractal(12) - 0.5))
-    b.paint(
-        ((column % 1 - 0.5).abs() > 0.46) | ((row % 1 - 0.5).abs() > 0.46), (0.85, 0.72, 0.5), 0.8
-    )
+    joint = ((column % 1 - 0.5).abs() > 0.46) | ((row % 1 - 0.5).abs() > 0.46)
+    b.paint(joint, (0.85, 0.72, 0.5), 0.8)
 
 
 def _rug(b: Backdrop) -> None:
@@ -375,9 +325,8 @@ def _foliage(b: Backdrop) -> None:
     ):
         value, distance = b.cells(across, up)
         there = (b.fractal(4) + 0.35 * b.y > 0.52) & (distance < 0.55)
-        b.canvas = torch.lerp(
-            b.canvas, b.colour(tone) * (0.35 + value - 0.5 * distance), there.float()
-        )
+        leaves = b.colour(tone) * (0.35 + value - 0.5 * distance)
+        b.canvas = torch.lerp(b.canvas, leaves, there.float())
     b.paint((b.x - b.dice.between(0.1, 0.9) - 0.05 * b.y).abs() < 0.035, (0.2, 0.15, 0.1), 0.8)
 
 
@@ -386,9 +335,8 @@ def _bricks(b: Backdrop) -> None:
     column = b.x * 6 + (row % 2) * 0.5
     tone = torch.sin(row * 127.1 + column.floor() * 311.7) * 0.5 + 0.5
     b.canvas = b.colour((0.6, 0.32, 0.24)) * (0.65 + 0.5 * tone + 0.4 * (b.fractal(20) - 0.5))
-    b.paint(
-        (((b.y * 13) % 1 - 0.5).abs() > 0.43) | ((column % 1 - 0.5).abs() > 0.47), (0.72, 0.7, 0.66)
-    )
+    joint = (((b.y * 13) % 1 - 0.5).abs() > 0.43) | ((column % 1 - 0.5).abs() > 0.47)
+    b.paint(joint, (0.72, 0.7, 0.66))
     value, distance = b.cells(24, 24)
     ivy = (b.fractal(3) > b.dice.between(0.5, 0.62)) & (distance < 0.6)
     b.canvas = torch.lerp(b.canvas, b.colour((0.25, 0.42, 0.18)) * (0.4 + value), ivy.float())
@@ -400,9 +348,8 @@ def _pavement(b: Backdrop) -> None:
     u, v = b.turned(b.dice.between(-0.6, 0.6))
     slab = b.colour((0.74, 0.73, 0.7)) * (0.75 + 0.4 * (b.fractal(16) - 0.3))
     joint = (((u * 4) % 1 - 0.5).abs() > 0.48) | (((v * 4) % 1 - 0.5).abs() > 0.48)
-    b.canvas = torch.lerp(
-        b.canvas, slab * (1 - 0.5 * joint.float()), (v < b.dice.between(0.4, 0.8)).float()
-    )
+    paved = (v < b.dice.between(0.4, 0.8)).float()
+    b.canvas = torch.lerp(b.canvas, slab * (1 - 0.5 * joint.float()), paved)
 
 
 BackgroundPainter = Callable[[Backdrop], None]
@@ -461,20 +408,15 @@ def paint_background(
     b = Backdrop(side, Dice("background", seed, session, object), device)
     _background_of(seed, session)(b)
     outdoors = is_outdoors(session)
+    strength = min(1.0, 0.5 + 0.5 * clutter)
     for _ in range(round((6 if outdoors else 12) * clutter)):
-        b.thing(
-            b.dice.between(0, 1),
-            b.dice.between(0.2, 1),
-            b.dice.between(0.04, 0.11),
-            min(1.0, 0.5 + 0.5 * clutter),
-        )
+        x, y, size = b.dice.between(0, 1), b.dice.between(0.2, 1), b.dice.between(0.04, 0.11)
+        b.thing(x, y, size, strength)
     if outdoors:
         b.shade(0.7 + 0.6 * b.fractal(4))
     style = Dice("place", seed, session)
-    warmth = torch.tensor([style.between(0.92, 1.08) for _ in range(3)], device=device).view(
-        3, 1, 1
-    )
-    return (b.canvas * warmth).clamp(0, 1)
+    warmth = (style.between(0.92, 1.08), style.between(0.92, 1.08), style.between(0.92, 1.08))
+    return (b.canvas * b.colour(warmth)).clamp(0, 1)
 
 
 def light_of(seed: int, session: int, light_range: float, cast: float, blur: float) -> Light:

@@ -86,19 +86,14 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
     def around(angle: float, height: float, gap: float) -> Vector:
         return _add(grip, ((hold.wide + gap) * cos(angle), height, (hold.deep + gap) * sin(angle)))
 
-    reach = min(2.3, FINGER_LENGTH * size / (max(hold.wide, hold.deep) + finger)) * dice.between(
-        0.85, 1.05
-    )
+    longest = min(2.3, FINGER_LENGTH * size / (max(hold.wide, hold.deep) + finger))
+    reach = longest * dice.between(0.85, 1.05)
     segments: list[tuple[Vector, Vector, float, float]] = []
     knuckles: list[Vector] = []
     for i in range(4):
         height, bend = (1.5 - i) * finger * 2.02, reach * (0.9, 1.0, 0.95, 0.8)[i]
-        first, second, third = (
-            facing + side * 0.55,
-            facing + side * (0.55 + bend * 0.55),
-            facing + side * (0.55 + bend),
-        )
-        knuckle = around(first, height * 0.95 - 0.03, finger * 1.6)
+        second, third = facing + side * (0.55 + bend * 0.55), facing + side * (0.55 + bend)
+        knuckle = around(facing + side * 0.55, height * 0.95 - 0.03, finger * 1.6)
         middle = around(second, height + 0.02, finger * 1.25)
         tip = around(third, height * 0.97, finger * 0.75)
         knuckles.append(knuckle)
@@ -126,22 +121,19 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
     bounds = ((grip, _add(grip, (0.0, -0.1, 0.0)), max(spread, 0.5)), (palm, elbow, finger * 3.4))
     return Hand(
         _columns([s[0] for s in segments], device),
-        _columns([tuple(b - a for a, b in zip(s[0], s[1], strict=True)) for s in segments], device),
+        _columns([(b[0] - a[0], b[1] - a[1], b[2] - a[2]) for a, b, _, _ in segments], device),
         (
-            _column([s[2] for s in segments], device),
-            _column([s[3] - s[2] for s in segments], device),
+            _columns([s[2] for s in segments], device),
+            _columns([s[3] - s[2] for s in segments], device),
         ),
         skin,
         bounds,
     )
 
 
-def _columns(vectors: Sequence[tuple[float, ...]], device: torch.device) -> Tensor:
-    return torch.tensor(vectors, device=device).t().contiguous().unsqueeze(-1)
-
-
-def _column(values: list[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, device=device).unsqueeze(-1)
+def _columns(values: list[Vector] | list[float], device: torch.device) -> Tensor:
+    """Return numbers as K x 1, or vectors as 3 x K x 1."""
+    return torch.tensor(values, device=device).t().contiguous().unsqueeze(-1)
 
 
 def _dot(a: Sequence[Tensor] | Tensor, b: Sequence[Tensor] | Tensor) -> Tensor:
@@ -280,16 +272,8 @@ def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Move
         about = dice.between(0, 2 * pi) + _sway(dice, u, 1.4)
         over = dice.between(0, pi) + _sway(dice, u, 0.5) if free == "any" else torch.zeros_like(u)
     spin = _product(_turn(0, over), _turn(1, about))
-    position = torch.stack(
-        [_sway(dice, u, 0.13), _sway(dice, u, 0.1) + 0.08, _sway(dice, u, 0.35)], -1
-    )
-    backdrop = torch.stack(
-        [
-            _sway(dice, u, 0.22),
-            _sway(dice, u, 0.22),
-            0.62 + _sway(dice, u, 0.06),
-            _sway(dice, u, 0.15),
-        ],
-        -1,
-    )
+    x, y, z = _sway(dice, u, 0.13), _sway(dice, u, 0.1) + 0.08, _sway(dice, u, 0.35)
+    right, down = _sway(dice, u, 0.22), _sway(dice, u, 0.22)
+    zoom, lie = 0.62 + _sway(dice, u, 0.06), _sway(dice, u, 0.15)
+    position, backdrop = torch.stack([x, y, z], -1), torch.stack([right, down, zoom, lie], -1)
     return Moves(wrist, spin, position, backdrop)

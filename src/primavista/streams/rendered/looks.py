@@ -9,6 +9,7 @@ from math import pi
 import torch
 from torch import Tensor
 
+from primavista.streams.rendered.canvas import Canvas
 from primavista.streams.rendered.shapes import FAMILIES, Measures
 from primavista.streams.rendered.traits import (
     ACCENTS,
@@ -163,51 +164,39 @@ def _materials(name: str, body: Colour, traits: Traits) -> tuple[SurfaceMaterial
     accent = traits.colour("part", ACCENTS)
     metal = SurfaceMaterial(STEEL, 0.9, 0.9)
     gloss = traits.number("gloss", 0.15, 0.7)
-    main = SurfaceMaterial(
-        body,
-        gloss,
-        labelled=name in PATTERNS or name in ("mobile phones", "remote controls", "plug adapters"),
-    )
+    flat = name in ("mobile phones", "remote controls", "plug adapters")
+    main = SurfaceMaterial(body, gloss, labelled=flat or name in PATTERNS)
     plain = SurfaceMaterial(body, gloss)
     brass = SurfaceMaterial(traits.pick("brass", (STEEL, (0.8, 0.65, 0.35))), 0.9, 0.8)
     tint = traits.colour("tint", (BLACK, BROWN, BLUE, GREY, ORANGE))
     fitting = SurfaceMaterial(traits.colour("fitting", (WHITE, STEEL, PALE, GREY, WHITE)), 0.4)
+    glass = SurfaceMaterial(body, 0.9, alpha=traits.number("glass", 0.75, 1.0))
+    lens = traits.pick("lens", (0.25, 0.9, 0.7, 0.3, 0.95))
+    trim = SurfaceMaterial(accent, gloss)
+    end = SurfaceMaterial(traits.pick("end", (accent, body, BLACK)), gloss)
+    handle = plain if traits.number("handle", 0, 1) < 0.6 else trim
+    lining = SurfaceMaterial(traits.pick("lining", (WHITE, body, CREAM)), gloss)
+    knob = traits.colour("knob", (GREY, STEEL, DARK, PALE, BLACK))
     parts: dict[str, tuple[SurfaceMaterial, ...]] = {
         "plug adapters": (main, plain, brass),
         "mobile phones": (main, SurfaceMaterial(DARK, 0.6)),
         "scissors": (metal, plain, SurfaceMaterial(GREY, 0.8, 0.6)),
-        "light bulbs": (
-            SurfaceMaterial(body, 0.9, alpha=traits.number("glass", 0.75, 1.0)),
-            fitting,
-            brass,
-        ),
+        "light bulbs": (glass, fitting, brass),
         "cans": (SurfaceMaterial(body, 0.7, 0.15, labelled=True), metal),
-        "glasses": (
-            plain,
-            SurfaceMaterial(tint, 1.0, alpha=traits.pick("lens", (0.25, 0.9, 0.7, 0.3, 0.95))),
-            plain,
-        ),
+        "glasses": (plain, SurfaceMaterial(tint, 1.0, alpha=lens), plain),
         "balls": (main,),
-        "markers": (
-            main,
-            SurfaceMaterial(accent, gloss),
-            SurfaceMaterial(traits.pick("end", (accent, body, BLACK)), gloss),
-        ),
-        "cups": (
-            main,
-            plain if traits.number("handle", 0, 1) < 0.6 else SurfaceMaterial(accent, gloss),
-            SurfaceMaterial(traits.pick("lining", (WHITE, body, CREAM)), gloss),
-        ),
+        "markers": (main, trim, end),
+        "cups": (main, handle, lining),
         "remote controls": (
             main,
-            SurfaceMaterial(traits.colour("knob", (GREY, STEEL, DARK, PALE, BLACK)), 0.5),
+            SurfaceMaterial(knob, 0.5),
             SurfaceMaterial((0.2, 0.02, 0.05), 0.8),
         ),
     }
     return parts[name]
 
 
-class Label:
+class Label(Canvas):
     """A canvas that is wrapped around an object.
 
     u in [0, 1) goes around the object (or over front and back), and v in [0, 1] from low to high.
@@ -218,25 +207,9 @@ class Label:
     """
 
     def __init__(self, base: Colour, dice: Dice) -> None:
-        self.dice = dice
-        self.canvas = torch.tensor(base).view(3, 1, 1).repeat(1, LABEL_HEIGHT, LABEL_WIDTH)
-        self.v = (
-            ((torch.arange(LABEL_HEIGHT) + 0.5) / LABEL_HEIGHT).view(-1, 1).expand(-1, LABEL_WIDTH)
-        )
-        self.u = (
-            ((torch.arange(LABEL_WIDTH) + 0.5) / LABEL_WIDTH).view(1, -1).expand(LABEL_HEIGHT, -1)
-        )
-
-    def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
-        """Paint a colour through a mask.
-
-        Args:
-            mask: The opacity of each point, as truth values or numbers in [0, 1].
-            colour: Red, green and blue in [0, 1].
-            strength: A factor for the mask.
-        """
-        weight = mask.to(torch.float32) * strength
-        self.canvas = torch.lerp(self.canvas, torch.tensor(colour).view(3, 1, 1), weight)
+        super().__init__(LABEL_HEIGHT, LABEL_WIDTH, dice, torch.device("cpu"))
+        self.fill(base)
+        self.u, self.v = self.x, self.y
 
     def within(self, u: float, v: float, wide: float, tall: float) -> Tensor:
         """Return the mask of a rectangle.
@@ -344,10 +317,8 @@ def _wrapped(label: Label, traits: Traits, name: str) -> None:
     for u in (0.27, 0.77):
         if name != "markers":
             label.paint(label.disc(u, at, wide, tall), second)
-        label.paint(
-            label.writing(u, at - 0.02, wide * 1.5, tall * 0.35, 5),
-            WHITE if name != "cups" else first,
-        )
+        writing = label.writing(u, at - 0.02, wide * 1.5, tall * 0.35, 5)
+        label.paint(writing, WHITE if name != "cups" else first)
         label.paint(label.writing(u, 0.2, 0.1, 0.05, 8), second)
 
 
@@ -357,17 +328,12 @@ def _phone_front(label: Label, traits: Traits, k: Measures) -> None:
     label.paint(label.within(0.25, top - half, 0.225, half), BLACK)
     glow = traits.colour("glow", (NAVY, DARK, TEAL, BLACK, GREY))
     label.paint(label.within(0.25, top - half, 0.205, half * 0.93), glow, 0.85)
-    label.paint(
-        label.keys(0.25, top - half * 0.8, 0.18, half * 0.55, 4, 3),
-        traits.colour("icon", ACCENTS),
-        0.35,
-    )
+    icons = label.keys(0.25, top - half * 0.8, 0.18, half * 0.55, 4, 3)
+    label.paint(icons, traits.colour("icon", ACCENTS), 0.35)
     below = top - 2 * half
     if below > 0.2:
-        label.paint(
-            label.keys(0.25, below / 2, 0.2, below * 0.4, 3, int(k.keys)),
-            traits.colour("key", (STEEL, PALE, DARK, WHITE)),
-        )
+        keys = label.keys(0.25, below / 2, 0.2, below * 0.4, 3, int(k.keys))
+        label.paint(keys, traits.colour("key", (STEEL, PALE, DARK, WHITE)))
     else:
         label.paint(label.disc(0.25, below / 2, 0.05, below * 0.3), GREY)
     label.paint(label.writing(0.75, traits.number("badge", 0.4, 0.75), 0.1, 0.03, 6), PALE)
@@ -377,9 +343,8 @@ def _remote_front(label: Label, traits: Traits, k: Measures) -> None:
     keys = traits.colour("keys", (GREY, PALE, DARK, WHITE, BLUE))
     label.paint(label.keys(0.25, 0.5, 0.19, 0.45, int(k.columns), int(k.rows)), keys)
     at = 0.5 + k.pad / 2
-    label.paint(
-        label.within(0.25, at, 0.25, 0.16), traits.colour("panel", BODIES["remote controls"])
-    )
+    panel = traits.colour("panel", BODIES["remote controls"])
+    label.paint(label.within(0.25, at, 0.25, 0.16), panel)
     for i, colour in enumerate((RED, GREEN, YELLOW, BLUE)):
         label.paint(label.disc(0.1 + i * 0.1, traits.number("row", 0.1, 0.35), 0.03, 0.015), colour)
     label.paint(label.disc(0.1, 0.93, 0.04, 0.02), RED)
