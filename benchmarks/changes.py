@@ -93,7 +93,7 @@ class Measured:
         if change == "learn":
             for image in lesson(0, 9, self.size):
                 buffer.add(image)
-            list(buffer.finish())
+            buffer.features_for(learner.strategy)
         elif change == "undo":
             learner.forget("object 1")
             learner.predict(frame)

@@ -131,7 +131,7 @@ def streamed(
     taught: Taught, predictions: Sequence[Prediction], images: Pixels | None, most: int
 ) -> list[Prediction]:
     """Return the answers of `Watch` to a stream, one frame per second; no images means no cuts."""
-    watch = Watch(taught, seconds=most)
+    watch = Watch(taught, seconds=most)  # type: ignore[arg-type]  # it only asks for the threshold
     plain = np.zeros((8, 8, 3), np.uint8)
     return [
         watch.add(plain if images is None else images[k], one, at=float(k))

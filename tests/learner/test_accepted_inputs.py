@@ -193,7 +193,6 @@ def test_bgr_frames_are_those_in_the_other_order(learner):
     assert learner.predict(bgr(frames))[0].label == "blue"
     clip = learner.predict_video(list(bgr(frames)), bgr=True)
     assert clip == learner.predict_video(frames)
-    assert learner.score(bgr(frames), "red", bgr=True) == 1
     assert learner.watch(bgr=True).predict(bgr(frames[0])) == learner.predict(frames[0])
     assert learner.predict(torch.from_numpy(bgr(frames)), bgr=True) == learner.predict(frames)
 

@@ -91,7 +91,7 @@ def test_what_is_not_known_is_unknown(learner, data):
     ]
 
 
-def test_a_data_set_and_its_sessions(learner):
+def test_the_test_sessions_of_a_data_set(learner):
     frames = torch.from_numpy(np.concatenate([plain(colour) for colour in COLOURS.values()]))
     red, blue = Session(0, 1, 0, 4), Session(1, 1, 4, 8)
     data = DataSet("two", frames, (red,), (blue,), ("red", "blue"), (0, 1))
@@ -99,12 +99,9 @@ def test_a_data_set_and_its_sessions(learner):
     assert [(video.name, video.said, video.frames) for video in result.videos] == [
         ("blue/1", "blue", 4)
     ]
-    assert len(learner.evaluate(data, sessions="all").videos) == 2
-    assert learner.evaluate(data, sessions="train", max_frames=2).videos[0].frames == 2
-    with pytest.raises(InputError, match="test, train, all"):
-        learner.evaluate(data, sessions="some")
+    assert learner.evaluate(data, max_frames=2).videos[0].frames == 2
     empty = DataSet("none", frames, (red,), (), ("red",), (0,))
-    with pytest.raises(InputError, match="sessions='all'"):
+    with pytest.raises(InputError, match="no test sessions"):
         learner.evaluate(empty)
 
 

@@ -122,10 +122,10 @@ def test_what_does_not_match_is_named(tmp_path):
         other_weights.strategy.network.backbone.body.stem.conv.weight += 1e-4
     for other, words in [
         (taught([("cup", 2)], strategy="lda"), "strategy is ridge, the other's is lda"),
-        (taught([("cup", 2)], balance=0.0), r"options differ: balance [\d.]+ here and 0\.0 there"),
-        (taught([("cup", 2)], size=64), "fed differently: size 32 here and 64 there"),
-        (taught([("cup", 2)], width=0.25), r"fed differently: width 0\.125 here and 0\.25 there"),
-        (taught([("cup", 2)], seed=5), "options differ: seed 0 here and 5 there"),
+        (taught([("cup", 2)], balance=0.0), r"settings differ: balance [\d.]+ here and 0\.0 there"),
+        (taught([("cup", 2)], size=64), "settings differ: size 32 here and 64 there"),
+        (taught([("cup", 2)], width=0.25), r"settings differ: width 0\.125 here and 0\.25 there"),
+        (taught([("cup", 2)], seed=5), "settings differ: seed 0 here and 5 there"),
         (other_weights, "different weights.*stem"),
     ]:
         with pytest.raises(InputError, match=words):

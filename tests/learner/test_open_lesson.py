@@ -61,7 +61,9 @@ def test_features_are_computed_while_frames_come_and_once(monkeypatch):
     )
     lesson = filled(learner, 1)
     assert seen == [CHUNK, CHUNK]
-    assert list(lesson.finish()) == [len(FRAMES)]
+    told = []
+    lesson.features_for(learner.strategy, lambda done, total: told.append((done, total)))
+    assert told == [(len(FRAMES), len(FRAMES))]
     learner.learn(lesson, "mug")
     assert seen == [CHUNK, CHUNK, 5]
 

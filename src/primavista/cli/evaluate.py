@@ -74,13 +74,10 @@ def _rows(result: Evaluation) -> list[tuple[object, ...]]:
     """The rows of the CSV file, one per video."""
     rows: list[tuple[object, ...]] = []
     for video in result.videos:
-        taught = video.truth in result.labels
-        right = video.truth if taught else "unknown"
         said = "" if video.problem else video.said
-        is_right = "" if video.problem else video.said == right
-        frames_right = video.answers.get(right, 0)
-        frames = (video.frames, frames_right)
-        rows.append((video.name, video.truth, taught, said, is_right, *frames, video.problem))
+        is_right = "" if video.problem else video.said == video.right
+        frames = (video.frames, video.frames_right)
+        rows.append((video.name, video.truth, video.taught, said, is_right, *frames, video.problem))
     return rows
 
 

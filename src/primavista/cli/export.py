@@ -22,8 +22,8 @@ def export(
 
     `--format onnx` is one graph from uint8 frames, N x size x size x 3, to features and scores:
     normalisation inside, class names and preprocessing in the metadata, any batch size. `--format
-    portable` is the learner's own file, for a network that is not that of the package, which loads
-    without torch anyway.
+    portable` is the learner's own file, for a strategy that does not train its network: it loads
+    without torch, as files with the network of the package do anyway.
 
     Example: `primavista export kitchen.pv -o kitchen.onnx`
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from primavista.backbones.base import CHUNK_PIXELS, check_finite
 from primavista.backbones.onnx import INPUT, make_session
+from primavista.backbones.places import WindowReader
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.frames import are_features, read_frames, split_indices
 from primavista.engine.onnx_trace import CannotTraceError, trace
@@ -176,6 +177,10 @@ class Representation:
             InputError: If its features are not means of maps that grow with the picture.
         """
         return self._for_windows.get_or_compute("reader", lambda: MapBackbone(self.backbone))
+
+    def window_reader(self) -> WindowReader:
+        """Return what is read of a window; `InputError` as for `map_reader`."""
+        return self.map_reader().reader
 
     def maps(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> list[np.ndarray[Any, Any]]:
         """Compute the maps of one picture by the chosen engine.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from primavista.errors import InputError
 from primavista.heads.caches import Derived
-from primavista.media.arrays import Array, array_namespace, float32, zeros_like
+from primavista.media.arrays import Array, array_namespace, float32, to_numpy, zeros_like
 from primavista.storage.validate import check_shape, check_that, checked_array
 
 Arrays = MutableMapping[str, Array]
@@ -157,6 +157,26 @@ class Familiarity(ABC):
     @abstractmethod
     def temperature(self) -> float:
         """T of the probabilities softmax(scores / T)."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The scores and the familiarity of frames.
+
+    Args:
+        scores: N x K; softmax(scores / temperature) gives probabilities.
+        temperature: The calibration of the scores.
+        familiarity: One value per frame; None if the strategy does not recognise strangers.
+    """
+
+    scores: Array
+    temperature: float = 1.0
+    familiarity: Array | None = None
+
+    def in_numpy(self) -> Judgement:
+        """Return the same in numpy, on the CPU."""
+        familiarity = None if self.familiarity is None else to_numpy(self.familiarity)
+        return Judgement(to_numpy(self.scores), self.temperature, familiarity)
 
 
 class ClassArrays(ABC):

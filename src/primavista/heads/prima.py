@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import ClassVar, Self
 
@@ -144,10 +144,11 @@ class LessonHead(AnalyticHead):
         lessons = self._to_leave_out(classes)
         n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
         generic = float64(self.sample.arrays["centre"])
-        return [
-            fit_place(n, s[:, features], gram, t, lessons.part(features), generic[features])
-            for gram, features in self.statistics.lower_grams()
-        ]
+        found = []
+        for gram, part in self.statistics.squares():
+            lower = unpack_lower(gram, part.stop - part.start)
+            found.append(fit_place(n, s[:, part], lower, t, lessons.part(part), generic[part]))
+        return found
 
     def judge(self, fits: Sequence[PlaceFit]) -> PlaceJudgement:
         """Judge the regressions by the lessons of the sample that they have not seen.
@@ -267,13 +268,16 @@ class LessonStatistics(SufficientStatistics):
         """
         numbers = array_namespace(z).arange(self.rows, device=z.device)
         frames = float64(columns == numbers[:, None]).sum(1)  # n_l; 0 for an absent class
-        n = self.n
+        n, s = self.n, self.s
         n += float64(frames > 0)
         self.arrays["t"] += float((frames > 0).sum())
         for start in range(0, len(z), CHUNK):
             some = slice(start, start + CHUNK)
             root = frames[columns[some]] ** 0.5
-            self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
+            x = float64(z[some]) / root[:, None]  # the frames z with the weights 1 / n_l
+            s += (float64(columns[some] == numbers[:, None]) / root) @ x
+            for gram, features in self.squares():
+                add_gram(gram, x[:, features])
         self._shorten()
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
@@ -294,15 +298,6 @@ class LessonStatistics(SufficientStatistics):
 
     def _shorten(self) -> None:
         shorten(self.gram)
-
-    def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
-        """Add frames x = z / root, where root = sqrt(n_l) of the lesson of each frame."""
-        numbers = array_namespace(x).arange(self.rows, device=x.device)
-        members = float64(columns == numbers[:, None])
-        s = self.s
-        s += (members / root) @ x
-        for gram, features in self.squares():
-            add_gram(gram, x[:, features])
 
     def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
         """Store the rows that changed, and the difference of the two G as +-F^T F.
@@ -354,15 +349,6 @@ class LessonStatistics(SufficientStatistics):
 
     def _rows(self) -> NumpyArrays:
         return {name: to_numpy(self.arrays[name]) for name in self.row_names}
-
-    def lower_grams(self) -> Iterator[tuple[Array, slice]]:
-        """Unpack G of each block; only its lower triangle is meaningful.
-
-        Yields:
-            G of a block, a new array, and the slice of the features that belongs to the block.
-        """
-        for gram, features in self.squares():
-            yield unpack_lower(gram, features.stop - features.start), features
 
 
 class LessonSample(ClassArrays):

@@ -401,13 +401,13 @@ def add_gram(packed: Array, z: Array) -> None:
         packed: G, D (D + 1) / 2 numbers.
         z: N x D.
     """
-    if getattr(z, "is_cuda", False):
-        for part, added in zip(
-            packed_blocks(packed, z.shape[1]), split_symmetric(z.T @ z), strict=True
-        ):
-            part += added
-        return
     half = z.shape[1] // 2
+    if getattr(z, "is_cuda", False):
+        product, (corner, upper, lower) = z.T @ z, packed_blocks(packed, z.shape[1])
+        corner += product[:half, half:]
+        upper += product[:half, :half].triu()
+        lower += product[half:, half:].tril()
+        return
     corner, fold = _views(packed, z.shape[1])
     first, second = z[:, :half], z[:, half:]
     for start in range(0, half, BLOCK):
@@ -436,23 +436,6 @@ def packed_blocks(packed: Array, dim: int) -> tuple[Array, Array, Array]:
     half = dim // 2
     corner, fold = _views(packed, dim)
     return corner, fold[:half, fold.shape[1] - half :], fold[: dim - half, : dim - half]
-
-
-def split_symmetric(product: Array) -> tuple[Array, Array, Array]:
-    """Split symmetric tensors into the parts that `packed_blocks` returns: B, and those of A and C.
-
-    Args:
-        product: A symmetric torch tensor, or a stack of them, ... x D x D.
-
-    Returns:
-        B, the upper triangle of A and the lower triangle of C, each 0 elsewhere.
-    """
-    half = product.shape[-1] // 2
-    return (
-        product[..., :half, half:],
-        product[..., :half, :half].triu(),
-        product[..., half:, half:].tril(),
-    )
 
 
 def unpack(packed: Array, out: Array) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from primavista.errors import InputError
 from primavista.media.boxes import Box
@@ -26,7 +26,9 @@ LEAST_MOTION = 10.0  # the least difference that is, in levels of brightness
 LEAST_AREA = 0.002  # of the frame that moves
 
 
-def boxed_frames(frames: LearnerInput, box: BoxesLike, size: int, bgr: bool) -> list[Image.Image]:
+def boxed_frames(
+    frames: LearnerInput, box: BoxesLike, size: int, bgr: bool = False
+) -> list[ImageArray]:
     """Cut a square around the object out of every frame.
 
     Args:
@@ -37,7 +39,7 @@ def boxed_frames(frames: LearnerInput, box: BoxesLike, size: int, bgr: bool) -> 
         bgr: Whether the colours are in the order blue, green, red.
 
     Returns:
-        The squares, resized.
+        The squares, uint8, size x size x 3.
 
     Raises:
         InputError: If a box is empty or reaches out of its frame, or if nothing moves.
@@ -56,7 +58,7 @@ def boxed_frames(frames: LearnerInput, box: BoxesLike, size: int, bgr: bool) -> 
     squares = []
     for number, (picture, one) in enumerate(zip(pictures, boxes, strict=True)):
         check_box(one, picture.width, picture.height, f"frame {number}")
-        squares.append(Image.fromarray(centre_square(cut_square(picture, one), size)))
+        squares.append(centre_square(cut_square(picture, one), size))
     return squares
 
 
@@ -75,20 +77,18 @@ def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageAr
         InputError: If the text is neither, or if nothing moves.
     """
     if box == MOTION:
-        return [np.asarray(one) for one in boxed_frames(frames, MOTION, size, bgr=False)]
+        return boxed_frames(frames, MOTION, size)
     left, top, right, bottom = read_region(box)
     boxes = []
     for frame in frames:
         height, width = frame.shape[:2]
         boxes.append(Box(left * width, top * height, right * width, bottom * height))
-    return [np.asarray(one) for one in boxed_frames(frames, boxes, size, bgr=False)]
+    return boxed_frames(frames, boxes, size)
 
 
 def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
-    if isinstance(frames, Image.Image):
-        return [whole_picture(frames, bgr)]
-    if isinstance(frames, np.ndarray) and (frames.ndim == 2 or frames.ndim == 3):
-        return [whole_picture(frames, bgr)]
+    if isinstance(frames, Image.Image) or getattr(frames, "ndim", None) in (2, 3):
+        return [whole_picture(frames, bgr)]  # type: ignore[arg-type]
     if isinstance(frames, np.ndarray | list | tuple) and len(frames):
         return [whole_picture(frame, bgr) for frame in frames]
     raise InputError(
@@ -100,20 +100,19 @@ def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
 
 def _boxes(box: BoxLike | Sequence[BoxLike], count: int) -> list[Box]:
     """Return one box per frame; a single box is used for all frames."""
+    boxes: Sequence[Any] = box  # type: ignore[assignment]
     if isinstance(box, Box) or (len(box) == 4 and all(isinstance(x, int | float) for x in box)):
-        return [_one_box(box)] * count  # type: ignore[arg-type]
-    if len(box) != count:
-        raise InputError(f"there are {count} frames, but {len(box)} boxes: give one, or one each")
-    return [_one_box(one) for one in box]  # type: ignore[arg-type]
+        boxes = [box] * count
+    if len(boxes) != count:
+        raise InputError(f"there are {count} frames, but {len(boxes)} boxes: give one, or one each")
+    return [one if isinstance(one, Box) else _box_of(one) for one in boxes]
 
 
-def _one_box(box: BoxLike) -> Box:
-    if isinstance(box, Box):
-        return box
+def _box_of(ends: Sequence[float]) -> Box:
     try:
-        left, top, right, bottom = (float(x) for x in box)
+        left, top, right, bottom = (float(x) for x in ends)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a box is left, top, right and bottom in pixels; got {box!r}") from error
+        raise InputError(f"a box is left, top, right and bottom in pixels; got {ends!r}") from error
     return Box(left, top, right, bottom)
 
 
@@ -232,25 +231,17 @@ def _largest_part(mask: np.ndarray, scale: tuple[float, float]) -> Box | None:
     )
 
 
-def connected(
-    mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def connected(mask: np.ndarray, start: tuple[int, int]) -> np.ndarray:
     """Return the part of a mask that is connected with a place, by its four neighbours.
 
     Args:
         mask: H x W.
-        start: The row and the column of the place, which belongs to the part in any case.
+        start: The row and the column of a place in the mask.
 
     Returns:
         A mask of the same shape.
     """
-    part = np.zeros_like(mask)
-    waiting = [start]
-    while waiting:
-        row, column = waiting.pop()
-        inside = 0 <= row < mask.shape[0] and 0 <= column < mask.shape[1]
-        if not inside or part[row, column] or not (mask[row, column] or (row, column) == start):
-            continue
-        part[row, column] = True
-        waiting += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
+    image = Image.fromarray(mask.astype(np.uint8)).copy()  # which can be written to
+    ImageDraw.floodfill(image, start[::-1], 2)
+    part: np.ndarray = np.asarray(image) == 2
     return part

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from primavista.storage.manifest import AnswerRecord
@@ -25,17 +25,11 @@ ENOUGH = 0.8  # the share of held-out frames that must be right
 CONFUSED = 0.2  # the share of held-out frames of two objects that were taken for the other one
 SEEN_AS_KNOWN = 0.5  # the share of held-out frames that must be known
 
+# The rules, urgent ones first.
 Kind = Literal[
     "second object", "confused", "another side", "another place", "once more", "good enough"
 ]
-ORDER: tuple[Kind, ...] = (
-    "second object",
-    "confused",
-    "another side",
-    "another place",
-    "once more",
-    "good enough",
-)
+ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -159,16 +153,15 @@ def count_answers(
     >>> count_answers([5, 5, 5], answers=[6, 5, 5], known=[True, True, False])
     {5: ((Answer(id=5, frames=2, known=1), Answer(id=6, frames=1, known=1)),)}
     """
-    frames: dict[int, Counter[int]] = {}
-    as_known: dict[int, Counter[int]] = {}
+    frames: Counter[tuple[int, int]] = Counter()
+    as_known: Counter[tuple[int, int]] = Counter()
     for label, answer, is_known in zip(labels, answers, known, strict=True):
-        frames.setdefault(label, Counter())[answer] += 1
-        as_known.setdefault(label, Counter())[answer] += int(is_known)
-    tests: dict[int, tuple[HeldOutTest, ...]] = {}
-    for label, counted in frames.items():
-        answered = sorted(counted.items())
-        tests[label] = (tuple(Answer(i, count, as_known[label][i]) for i, count in answered),)
-    return tests
+        frames[label, answer] += 1
+        as_known[label, answer] += int(is_known)
+    tests: dict[int, list[Answer]] = {}
+    for (label, answer), count in sorted(frames.items()):
+        tests.setdefault(label, []).append(Answer(answer, count, as_known[label, answer]))
+    return {label: (tuple(test),) for label, test in tests.items()}
 
 
 def with_tests(before: HeldOutTests, new: HeldOutTests) -> dict[int, tuple[HeldOutTest, ...]]:

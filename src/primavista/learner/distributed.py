@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.learner.learner import Learner
@@ -41,13 +41,8 @@ class LessonOutcome:
     reason: str = ""
 
 
-class LearnLesson(Protocol):
-    """A function that opens and learns one lesson, as `learn_lesson` does."""
-
-    def __call__(
-        self, learner: Learner, lesson: Lesson[Any], *, refuse: Collection[str], coach: bool
-    ) -> LessonOutcome:
-        """Learn the lesson; one that fails changes nothing."""
+# A function that opens and learns one lesson, as `learn_lesson` does, with `refuse` and `coach`.
+LearnLesson: TypeAlias = Callable[..., LessonOutcome]
 
 
 def learn_lesson(

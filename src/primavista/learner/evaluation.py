@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.streams.dataset import DataSet
 
-Sessions = Literal["test", "train", "all"]
-
 
 @dataclass(frozen=True)
 class VideoOutcome:
@@ -35,6 +33,7 @@ class VideoOutcome:
     Args:
         name: The path of the video, or the class and the number of the session.
         truth: The name of the object that it shows.
+        taught: Whether the learner knows the object; otherwise it is a stranger.
         answers: How many frames were recognised as each name, "unknown" among them.
         likeliest: How many frames had the right name as the likeliest, known or not.
         answer: What the whole video shows; None if it could not be read.
@@ -43,6 +42,7 @@ class VideoOutcome:
 
     name: str
     truth: str
+    taught: bool
     answers: dict[str, int] = field(default_factory=dict)
     likeliest: int = 0
     answer: Prediction | None = None
@@ -56,7 +56,22 @@ class VideoOutcome:
     @property
     def said(self) -> str:
         """The answer for the whole video: a name, or "unknown"."""
-        return said_of(self.answer)
+        return UNKNOWN if self.answer is None else self.answer.said
+
+    @property
+    def right(self) -> str:
+        """The right answer: the name of an object that was taught, "unknown" for a stranger."""
+        return self.truth if self.taught else UNKNOWN
+
+    @property
+    def frames_right(self) -> int:
+        """The number of frames that got the right answer."""
+        return self.answers.get(self.right, 0)
+
+    @property
+    def frames_unknown(self) -> int:
+        """The number of frames that were called unknown."""
+        return self.answers.get(UNKNOWN, 0)
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,24 @@ class ObjectOutcome:
     frames: int
     frames_right: int
     frames_unknown: int
+
+    @classmethod
+    def of(cls, label: str, videos: Sequence[VideoOutcome]) -> Self:
+        """Sum up the videos of an object.
+
+        Args:
+            label: Its name.
+            videos: At least one video that was read.
+        """
+        return cls(
+            label,
+            taught=videos[0].taught,
+            videos=len(videos),
+            videos_right=sum(video.said == video.right for video in videos),
+            frames=_sum(videos, "frames"),
+            frames_right=_sum(videos, "frames_right"),
+            frames_unknown=_sum(videos, "frames_unknown"),
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,8 +138,7 @@ class Evaluation:
     @property
     def strangers(self) -> tuple[str, ...]:
         """The objects of the data that the learner was not taught."""
-        found = dict.fromkeys(video.truth for video in self._read(taught=False))
-        return tuple(found)
+        return tuple(dict.fromkeys(video.truth for video in self._read(taught=False)))
 
     @property
     def frame_accuracy(self) -> float | None:
@@ -114,58 +146,37 @@ class Evaluation:
 
         A frame that is called unknown is not right here.
         """
-        videos = self._read(taught=True)
-        return _share(sum(v.answers.get(v.truth, 0) for v in videos), _frames(videos))
+        return _share_of_frames(self._read(taught=True), "frames_right")
 
     @property
     def likeliest_accuracy(self) -> float | None:
         """The share of the frames of taught objects whose likeliest name is right, known or not."""
-        videos = self._read(taught=True)
-        return _share(sum(video.likeliest for video in videos), _frames(videos))
+        return _share_of_frames(self._read(taught=True), "likeliest")
 
     @property
     def video_accuracy(self) -> float | None:
         """The share of the videos of taught objects whose answer as a whole is right."""
-        videos = self._read(taught=True)
-        return _share(sum(video.said == video.truth for video in videos), len(videos))
+        return _share_of_videos(self._read(taught=True))
 
     @property
     def unknown_share(self) -> float | None:
         """The share of the frames of taught objects that were called unknown."""
-        videos = self._read(taught=True)
-        return _share(sum(v.answers.get(UNKNOWN, 0) for v in videos), _frames(videos))
+        return _share_of_frames(self._read(taught=True), "frames_unknown")
 
     @property
     def strangers_unknown(self) -> float | None:
         """The share of the frames of strangers that were called unknown, as they should be."""
-        videos = self._read(taught=False)
-        return _share(sum(v.answers.get(UNKNOWN, 0) for v in videos), _frames(videos))
+        return _share_of_frames(self._read(taught=False), "frames_unknown")
 
     @property
     def strangers_unknown_videos(self) -> float | None:
         """The share of the videos of strangers that were called unknown as a whole."""
-        videos = self._read(taught=False)
-        return _share(sum(video.said == UNKNOWN for video in videos), len(videos))
+        return _share_of_videos(self._read(taught=False))
 
     def objects(self) -> list[ObjectOutcome]:
         """Return the outcome of each object, the taught ones first."""
         names = [*(name for name in self.labels if self._of(name)), *self.strangers]
-        found = []
-        for name in names:
-            videos = self._of(name)
-            right = name if name in self.labels else UNKNOWN
-            found.append(
-                ObjectOutcome(
-                    label=name,
-                    taught=name in self.labels,
-                    videos=len(videos),
-                    videos_right=sum(video.said == right for video in videos),
-                    frames=_frames(videos),
-                    frames_right=sum(video.answers.get(right, 0) for video in videos),
-                    frames_unknown=sum(video.answers.get(UNKNOWN, 0) for video in videos),
-                )
-            )
-        return found
+        return [ObjectOutcome.of(name, self._of(name)) for name in names]
 
     def confusion(self) -> tuple[list[str], list[str], list[list[int]]]:
         """Return the confusion matrix of the frames.
@@ -226,12 +237,8 @@ class Evaluation:
             if getattr(self, name) is not None
         ]
         objects = [
-            (
-                one.label,
-                f"{one.videos_right} of {one.videos}",
-                f"{one.frames_right} of {one.frames}",
-            )
-            for one in self.objects()
+            (o.label, f"{o.videos_right} of {o.videos}", f"{o.frames_right} of {o.frames}")
+            for o in self.objects()
         ]
         rows, columns, counts = self.confusion()
         matrix = [(name, *row) for name, row in zip(rows, counts, strict=True)]
@@ -243,8 +250,7 @@ class Evaluation:
 
     def _read(self, taught: bool) -> list[VideoOutcome]:
         """The videos that could be read, of objects that were taught, or of strangers."""
-        read = [video for video in self.videos if not video.problem]
-        return [video for video in read if (video.truth in self.labels) == taught]
+        return [one for one in self.videos if one.taught == taught and not one.problem]
 
     def _of(self, name: str) -> list[VideoOutcome]:
         return [video for video in self.videos if video.truth == name and not video.problem]
@@ -260,20 +266,14 @@ MEASURES = {
 }
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A video that is not opened yet."""
-
-    name: str
-    truth: str
-    open: Callable[[], Frames]
+# A video that is not opened yet: its name, what it shows, and what opens it.
+_Shown: TypeAlias = tuple[str, str, Callable[[], Frames]]
 
 
 def evaluate_learner(
     learner: Learner,
     data: DataSet | str | Path,
     *,
-    sessions: Sessions = "test",
     max_frames: int = 100,
     fps: float | None = None,
     progress: Progress | None = None,
@@ -283,7 +283,6 @@ def evaluate_learner(
     Args:
         learner: The learner, which learns nothing from them.
         data: A data set, or a folder with one folder per object; see `Learner.evaluate`.
-        sessions: Which sessions of a data set.
         max_frames: How many frames of each video, evenly spread.
         fps: How many frames per second of the videos of a folder; None for all.
         progress: Called with the number of videos that are done, and their total.
@@ -297,30 +296,30 @@ def evaluate_learner(
     if isinstance(data, str | Path):
         shown = list(_of_folder(Path(data).expanduser(), learner.size, max_frames, fps))
     else:
-        shown = list(_of_data_set(data, sessions, max_frames))
+        shown = list(_of_data_set(data, max_frames))
     if not shown:
-        raise InputError(f"there are no sessions to evaluate in {data!r}: sessions='all' takes all")
+        raise InputError(f"there are no test sessions to evaluate in {data!r}")
     outcomes = []
     for done, one in enumerate(shown, 1):
-        outcomes.append(_outcome(learner, one))
+        outcomes.append(_outcome(learner, *one))
         if progress is not None:
             progress(done, len(shown))
     return Evaluation(tuple(learner.labels), tuple(outcomes))
 
 
-def _outcome(learner: Learner, shown: _Shown) -> VideoOutcome:
+def _outcome(
+    learner: Learner, name: str, truth: str, open_video: Callable[[], Frames]
+) -> VideoOutcome:
     """Recognise one video; one that cannot be read is an outcome too."""
+    taught = truth in learner.labels
     try:
-        predictions = learner.predict(shown.open())
+        predictions = learner.predict(open_video())
     except FileError as error:
-        return VideoOutcome(shown.name, shown.truth, problem=str(error))
-    return VideoOutcome(
-        name=shown.name,
-        truth=shown.truth,
-        answers=dict(Counter(map(said_of, predictions))),
-        likeliest=sum(one.label == shown.truth for one in predictions),
-        answer=fuse(predictions, learner.threshold),
-    )
+        return VideoOutcome(name, truth, taught, problem=str(error))
+    answers = Counter(one.said for one in predictions)
+    likeliest = sum(one.label == truth for one in predictions)
+    answer = fuse(predictions, learner.threshold)
+    return VideoOutcome(name, truth, taught, dict(answers), likeliest, answer)
 
 
 def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
@@ -328,30 +327,15 @@ def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Ite
 
     for lesson in lessons_of_objects(root):
         read = partial(open_frames, lesson.source, size=size, max_frames=max_frames, fps=fps)
-        yield _Shown(os.path.relpath(lesson.name, root), lesson.label, read)
+        yield os.path.relpath(lesson.name, root), lesson.label, read
 
 
-def _of_data_set(data: DataSet, sessions: str, max_frames: int) -> Iterator[_Shown]:
-    chosen = {"test": data.test, "train": data.train, "all": (*data.train, *data.test)}
-    if sessions not in chosen:
-        raise InputError(f"sessions is one of {', '.join(chosen)}; got {sessions!r}")
-    for session in chosen[sessions]:
+def _of_data_set(data: DataSet, max_frames: int) -> Iterator[_Shown]:
+    for session in data.test:
         count = min(len(session), max_frames)
         places = np.linspace(session.start, session.stop - 1, count).round().astype(np.int64)
         truth = data.classes[session.label]
-        name = f"{truth}/{session.number}"
-        yield _Shown(name, truth, partial(Selection, data.frames, places))
-
-
-def said_of(prediction: Prediction | None) -> str:
-    """Return the answer of a prediction as a word: the name, or "unknown".
-
-    Args:
-        prediction: The prediction; None for something that could not be read.
-    """
-    if prediction is None or not prediction.known or prediction.label is None:
-        return UNKNOWN
-    return prediction.label
+        yield f"{truth}/{session.number}", truth, partial(Selection, data.frames, places)
 
 
 def percent(share: float | None) -> str:
@@ -363,9 +347,15 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def _frames(videos: list[VideoOutcome]) -> int:
-    return sum(video.frames for video in videos)
+def _sum(videos: Sequence[VideoOutcome], count: str) -> int:
+    return sum(getattr(video, count) for video in videos)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share_of_frames(videos: Sequence[VideoOutcome], count: str) -> float | None:
+    frames = _sum(videos, "frames")
+    return _sum(videos, count) / frames if frames else None
+
+
+def _share_of_videos(videos: Sequence[VideoOutcome]) -> float | None:
+    """Return the share of videos that are right as a whole."""
+    return sum(video.said == video.right for video in videos) / len(videos) if videos else None

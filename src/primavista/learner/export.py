@@ -25,16 +25,16 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
         path: The file to create or replace.
         kind: "onnx" writes an ONNX model from frames to features and scores (`onnx_model`).
             "portable" writes the learner's own file with its network as a graph inside, so that
-            `Learner.load` needs no torch: strategies on frozen features learn there too, those that
-            train the network only predict. The files of learners with the network of the package
-            are portable anyway.
+            `Learner.load` needs no torch; it is for strategies that do not train the network. The
+            files of learners with the network of the package are portable anyway.
 
     Returns:
         The path of the file.
 
     Raises:
-        InputError: If nothing was taught yet, if the network cannot be written as ONNX, or if ONNX
-            Runtime gives other numbers than torch.
+        InputError: If nothing was taught yet, if the network cannot be written as ONNX, if ONNX
+            Runtime gives other numbers than torch, or if a strategy that trains its network is to
+            be portable.
         MissingExtraError: If torch or onnx is not installed.
         FileError: If the file cannot be written.
     """

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self, TypeGuard
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from primavista.backbones.base import FixedRepresentation
-from primavista.backbones.places import Floats, WindowReader
+from primavista.backbones.places import Floats
 from primavista.backbones.reference import generic_frames
-from primavista.backbones.spec import NETWORK_NAMES
 from primavista.errors import InputError
-from primavista.heads.base import ClassArrays, Head, own_arrays
+from primavista.heads.base import ClassArrays, Head, Judgement, own_arrays
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training
 from primavista.heads.lda import LDAHead, LDAOptions
@@ -32,9 +31,8 @@ from primavista.learner.strategy import (
     TaughtStrategy,
     check_ids,
 )
-from primavista.learner.verdict import Verdict
 from primavista.media.arrays import Array, array_namespace, float32, float64, to_numpy
-from primavista.media.frames import FrameArray, Frames
+from primavista.media.frames import Frames
 from primavista.options import make_options
 from primavista.progress import Progress
 from primavista.storage.learner_file import exact_halves
@@ -130,6 +128,7 @@ class HeadStrategy(TaughtStrategy):
         self.settings = settings
         self.network = network
         self.engine, self.device = network.engine, network.device
+        self.module = getattr(network, "backbone", None)
         kind, make = MAKERS[settings.strategy]
         self.options: Any = make_options(kind, None, dict(settings.options))
         self.head = make(self.options, network, settings.seed)
@@ -181,20 +180,9 @@ class HeadStrategy(TaughtStrategy):
             made.head.sample.take_reference(self.head.sample)
         return made
 
-    def with_one_epoch(self) -> Self:
-        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
-        made = self.draft()
-        if isinstance(made.head, FrozenCWRHead):
-            made.head.training = replace(made.head.training, epochs=1)
-        return made
-
     def features(self, frames: Frames, progress: Progress | None = None) -> Array:
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.network.finite_features(frames, progress)
-
-    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
-        """Learn one lesson from its frames, with one class id per frame."""
-        return self.learn_features(self.features(frames, progress), ids)
 
     def learn_features(self, z: Array, ids: Sequence[int]) -> Learned:
         """Learn one lesson from the result of `features`, with one class id per frame."""
@@ -221,22 +209,22 @@ class HeadStrategy(TaughtStrategy):
         else:
             head.sample.restore_reference(*map(self.network.to_library, found))
 
-    def judge(self, frames: Frames) -> Verdict:
+    def judge(self, frames: Frames) -> Judgement:
         """Compute the scores and the familiarity of frames."""
         return self.judge_features(self.network.features(frames))
 
-    def judge_features(self, z: Array) -> Verdict:
+    def judge_features(self, z: Array) -> Judgement:
         """Compute the scores and the familiarity from the result of `features`."""
         classes = len(self._classes)
         scores = self.head.scores(z, classes)
         familiar = self.head.familiarity(classes) if classes else None
         if familiar is None:
-            return Verdict(to_numpy(scores), 1.0, None)
+            return Judgement(scores).in_numpy()
         best = array_namespace(scores).argmax(scores, axis=1)
         found = familiar(float64(self.head.features(z)), best)
-        return Verdict(to_numpy(scores), familiar.temperature, to_numpy(found))
+        return Judgement(scores, familiar.temperature, found).in_numpy()
 
-    def judge_windows(self, z: Floats) -> Verdict:
+    def judge_windows(self, z: Floats) -> Judgement:
         """Compute the same in float32 if the head is linear.
 
         A frame has hundreds of windows, and the precision of float64 does not change which of them
@@ -252,15 +240,11 @@ class HeadStrategy(TaughtStrategy):
         scores = (w @ x.T).T + b  # ten times as fast as x w^T for few classes
         familiar = head.familiarity(len(self._classes))
         found = familiar.single()(x, xp.argmax(scores, axis=1))
-        return Verdict(to_numpy(scores), familiar.temperature, to_numpy(found))
+        return Judgement(scores, familiar.temperature, found).in_numpy()
 
-    def window_reader(self) -> WindowReader:
-        """Return what is read of a window; `InputError` if the network has no maps."""
-        return self.network.window_reader()
-
-    def maps(self, picture: FrameArray) -> Sequence[Floats]:
-        """Compute the maps of one picture, C x h x w each."""
-        return self.network.maps(picture)
+    def representation_with_maps(self) -> FixedRepresentation:
+        """Return the network."""
+        return self.network
 
     def forget(self, i: int) -> None:
         """Forget a class that is known."""
@@ -269,11 +253,11 @@ class HeadStrategy(TaughtStrategy):
 
     def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
         """Become the strategy that would have learned the lessons of both."""
-        if not self._is_mergeable_with(other):
+        if not isinstance(self.head, AnalyticHead):
             raise not_mergeable(self.settings)
-        _check_equal_settings(self, other)
-        assert isinstance(self.head, AnalyticHead)
+        assert isinstance(other, HeadStrategy)
         assert isinstance(other.head, AnalyticHead)
+        _check_equal_settings(self, other)
         ours = [ids[i] for i in other._classes]
         if len(set(ours)) < len(ours):
             raise InputError(f"two classes of the other would become one: {dict(ids)}")
@@ -281,10 +265,6 @@ class HeadStrategy(TaughtStrategy):
         columns = np.asarray([self._classes.index(i) for i in ours], np.int64)
         self.head.merge(other.head, self.network.to_library(columns))
         self._batches += other._batches
-
-    def _is_mergeable_with(self, other: TaughtStrategy) -> TypeGuard[HeadStrategy]:
-        both = self.settings.strategy, other.settings.strategy
-        return isinstance(other, HeadStrategy) and all(name in MERGEABLE for name in both)
 
     def arrays(self, *, network: bool = True) -> Arrays:
         """Return the arrays of the state as they go into a file."""
@@ -326,11 +306,6 @@ class HeadStrategy(TaughtStrategy):
         self.head.derived.clear()
         self._move(self.head)
 
-    def own_module(self) -> Any:
-        """Return the network if it is a module of the user's own."""
-        is_own = self.settings.spec.name not in NETWORK_NAMES
-        return getattr(self.network, "backbone", None) if is_own else None
-
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
         self.head.derived.clear()
@@ -370,15 +345,12 @@ def not_mergeable(settings: Settings) -> InputError:
 
 def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
     """Reject strategies whose statistics cannot be added; the message names the difference."""
-    differ = _difference(_facts(one.settings), _facts(other.settings))
-    if differ:
-        raise InputError(f"their options differ: {differ}. Merge learners with equal options")
-    specs = [asdict(strategy.settings.spec) for strategy in (one, other)]
-    ours, theirs = ({**spec.pop("options"), **spec} for spec in specs)
-    differ = _difference(ours, theirs)
-    if differ:
+    ours, theirs = (_facts(strategy.settings) for strategy in (one, other))
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if names:
+        differ = (f"{name} {ours.get(name)} here and {theirs.get(name)} there" for name in names)
         raise InputError(
-            f"their backbones are fed differently: {differ}. Merge learners with equal settings"
+            f"their settings differ: {', '.join(differ)}. Merge learners with equal settings"
         )
     if one.engine != other.engine:
         raise InputError(
@@ -386,19 +358,16 @@ def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:
             f"{other.engine} there.\n"
             f'  right: merge(Learner.load(file, engine="{one.engine}"))'
         )
-    theirs_by_name = other.network.weights()
+    weights = other.network.weights()
     for name, array in one.network.weights().items():
-        if name not in theirs_by_name or not np.array_equal(array, theirs_by_name[name]):
+        if name not in weights or not np.array_equal(array, weights[name]):
             raise InputError(
                 f"their backbones have different weights ({name}), so their statistics "
                 "cannot be added"
             )
 
 
-def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    return ", ".join(f"{name} {ours.get(name)} here and {theirs.get(name)} there" for name in names)
-
-
-def _facts(settings: Settings) -> dict[str, OptionValue]:
-    return {**settings.options, "seed": settings.seed}
+def _facts(settings: Settings) -> dict[str, Any]:
+    """Return everything that must be equal for statistics to be added."""
+    spec = asdict(settings.spec)
+    return {**settings.options, "seed": settings.seed, **spec.pop("options"), **spec}

@@ -107,33 +107,29 @@ class History:
     """
 
     def __init__(self, now: LearnerState, before: LearnerState | None = None) -> None:
-        self._states = (now, before)
+        # both are replaced at once, so that a reader gets the two of the same moment
+        self.states: tuple[LearnerState, LearnerState | None] = (now, before)
         self.changing = Lock()
-
-    @property
-    def states(self) -> tuple[LearnerState, LearnerState | None]:
-        """The present state and the one before it, of the same moment."""
-        return self._states
 
     @property
     def now(self) -> LearnerState:
         """The present state."""
-        return self._states[0]
+        return self.states[0]
 
     def change_to(self, state: LearnerState) -> None:
         """Replace the state; the present one becomes the one to which `undo` returns."""
-        self._states = (state, self.now)
+        self.states = (state, self.now)
 
     def undo(self) -> None:
         """Return to the state before the last change; `InputError` if there is none."""
-        before = self._states[1]
+        before = self.states[1]
         if before is None:
             raise InputError("there is nothing to undo: only the last change can be taken back")
-        self._states = (replace(before, stored=None), None)
+        self.states = (replace(before, stored=None), None)
 
     def copy(self) -> History:
         """Return a history with the same states, which later changes do not affect."""
-        return History(*self._states)
+        return History(*self.states)
 
     def free_undo_cache(self) -> None:
         """Free what the state before the last change has computed.
@@ -141,6 +137,6 @@ class History:
         It is computed again if `undo` brings that state back. After a renaming both states have
         the same strategy, and nothing is freed.
         """
-        now, before = self._states
+        now, before = self.states
         if before is not None and before.strategy is not now.strategy:
             before.strategy.free_cache()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -62,7 +61,7 @@ from primavista.strategies.registry import strategy_info
 if TYPE_CHECKING:
     from torch import Tensor, device, nn
 
-    from primavista.learner.evaluation import Evaluation, Sessions
+    from primavista.learner.evaluation import Evaluation
     from primavista.streams.dataset import DataSet
 
 CAPACITY = 64
@@ -139,8 +138,13 @@ class Learner:
         **options: OptionValue,
     ) -> None:
         asked = NetworkChoice(backbone, device, engine, weights, size, width, seed)
-        with _misspelt_arguments():
+        try:
             made = new_strategy(strategy, _with_defaults(strategy, first_batch, options), asked)
+        except UnknownOptionError as error:  # a misspelt argument arrives as an unknown option
+            meant = [near for one in error.strange for near in get_close_matches(one, ARGUMENTS, 1)]
+            if not meant:
+                raise
+            raise InputError(f"{error} (did you mean {', '.join(meant)}?)") from error
         self._history = History(LearnerState(made))
         self.threshold = made.threshold if threshold is None else threshold
 
@@ -195,7 +199,7 @@ class Learner:
         """
         _check_order_of_arguments(frames, label)
         if box is not None:
-            frames, bgr = boxed_frames(frames, box, self.size, bgr), False
+            frames, bgr = np.stack(boxed_frames(frames, box, self.size, bgr)), False
         images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._history.changing:
@@ -445,7 +449,6 @@ class Learner:
         self,
         data: DataSet | str | Path,
         *,
-        sessions: Sessions = "test",
         max_frames: int = 100,
         fps: float | None = None,
         progress: Progress | None = None,
@@ -453,11 +456,9 @@ class Learner:
         """Measure how well it recognises videos that it was not taught; nothing is learned.
 
         Args:
-            data: A `DataSet`, or a folder with one folder per object, named after it, that holds
-                videos, folders of pictures, or pictures. An object that was not taught is a
-                stranger: of it, "unknown" is the right answer.
-            sessions: Which sessions of a `DataSet`: "test", "train" or "all". A folder is
-                evaluated whole.
+            data: A `DataSet`, whose test sessions are recognised, or a folder with one folder per
+                object, named after it, that holds videos, folders of pictures, or pictures. An
+                object that was not taught is a stranger: of it, "unknown" is the right answer.
             max_frames: How many frames of each video are recognised, evenly spread.
             fps: How many frames per second of the videos in a folder are read; all by default.
             progress: Called with the number of videos that are done, and their total.
@@ -473,25 +474,7 @@ class Learner:
         """
         from primavista.learner.evaluation import evaluate_learner  # with data sets
 
-        return evaluate_learner(
-            self, data, sessions=sessions, max_frames=max_frames, fps=fps, progress=progress
-        )
-
-    def score(
-        self, frames: LearnerInput, label: str | Sequence[str], *, bgr: bool = False
-    ) -> float:
-        """Return the share of frames whose most likely name is the right one, from 0 to 1.
-
-        Args:
-            frames: Images, as for `predict`.
-            label: The right name, or one per frame.
-            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
-        """
-        images, _ = learner_frames(frames, self.size, bgr)
-        names = checked_names(label, len(images), self.labels)
-        predicted = self._predictions(images)
-        right = sum(1 for p, name in zip(predicted, names, strict=True) if p.label == name)
-        return right / len(names)
+        return evaluate_learner(self, data, max_frames=max_frames, fps=fps, progress=progress)
 
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name.
@@ -586,14 +569,6 @@ class Learner:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.copy()
-
-    def with_one_epoch(self) -> Self:
-        """Return a copy that learns each lesson in a single epoch, for trials.
-
-        A strategy without epochs is copied as it is.
-        """
-        state = replace(self._state, strategy=self.strategy.with_one_epoch())
-        return self._assembled(History(state), self.threshold)
 
     def without_undo(self) -> Self:
         """Return a copy with nothing to undo.
@@ -831,22 +806,6 @@ def _with_defaults(
     elif first_batch:
         raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
     return {**defaults, **options}
-
-
-@contextmanager
-def _misspelt_arguments() -> Iterator[None]:
-    """Name the argument that was meant if making a strategy fails over an option.
-
-    A misspelt argument of `Learner` arrives as an unknown option of its strategy.
-    """
-    try:
-        yield
-    except UnknownOptionError as error:
-        for name in error.strange:
-            meant = get_close_matches(name, ARGUMENTS, 1)
-            if meant:
-                raise InputError(f"{error} (did you mean {meant[0]}?)") from error
-        raise
 
 
 def _check_order_of_arguments(frames: object, label: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,24 +131,8 @@ class LessonBuffer:
 
     def prepare(self) -> None:
         """Compute the features of all full chunks of frames that have arrived and have none yet."""
-        while self._is_frozen and (len(self._features) + 1) * CHUNK <= len(self._frames):
-            self._embed_next()
-
-    def finish(self) -> Iterator[int]:
-        """Compute the features that are missing, one chunk at a time.
-
-        Yields:
-            How many frames have features, after each chunk.
-        """
-        while self._is_frozen and len(self._features) * CHUNK < len(self._frames):
-            self._embed_next()
-            yield min(len(self._features) * CHUNK, len(self._frames))
-
-    @property
-    def _is_frozen(self) -> bool:
-        """True if features stay valid, and those computed so far still are."""
-        now = self._strategy.features_from
-        return now is not None and now == self._features_from
+        if self._features_from is not None:
+            self._embed(len(self._frames) // CHUNK * CHUNK)
 
     def features_for(self, strategy: TaughtStrategy, progress: Progress | None = None) -> Any:
         """Return the features of all frames, N x D, if `strategy` can learn from them.
@@ -162,12 +145,11 @@ class LessonBuffer:
             The features, or None if the strategy needs the frames themselves: because it trains its
             representation, or because that is not the one that computed the features.
         """
-        if not self._is_frozen or strategy.features_from != self._features_from:
+        fits = self._features_from is not None and strategy.features_from == self._features_from
+        if not fits or not self._frames:
             return None
-        for done in self.finish():
-            if progress is not None:
-                progress(done, len(self._frames))
-        return self._joined() if self._features else None
+        self._embed(len(self._frames), progress)
+        return array_namespace(self._features[0]).concat(self._features, axis=0)
 
     def without_frames(self) -> LessonFeatures | None:
         """Return the lesson as its features alone, to be learned again after the frames are gone.
@@ -176,11 +158,10 @@ class LessonBuffer:
             The features with the id of the lesson, or None if there are none, because there is no
             frame or because the strategy trains its representation.
         """
-        if not self._frames or not self._is_frozen:
+        features = self.features_for(self._strategy)
+        if features is None:
             return None
-        for _ in self.finish():
-            pass
-        return LessonFeatures(lesson_id(self), self._joined(), self._features_from)
+        return LessonFeatures(lesson_id(self), features, self._features_from)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -190,11 +171,10 @@ class LessonBuffer:
             raise InputError("there are no frames: give at least one")
         return np.stack([self._frames[int(i)] for i in indices.tolist()])
 
-    def _embed_next(self) -> None:
-        start = len(self._features) * CHUNK
-        chunk = np.stack(self._frames[start : start + CHUNK])
-        self._features.append(self._strategy.features(chunk))
-
-    def _joined(self) -> Any:
-        first = self._features[0]
-        return array_namespace(first).concat(self._features, axis=0)
+    def _embed(self, count: int, progress: Progress | None = None) -> None:
+        """Compute the features of the first `count` frames that are missing, chunk by chunk."""
+        for start in range(len(self._features) * CHUNK, count, CHUNK):
+            chunk = np.stack(self._frames[start : start + CHUNK])
+            self._features.append(self._strategy.features(chunk))
+            if progress is not None:
+                progress(min(start + CHUNK, count), len(self._frames))

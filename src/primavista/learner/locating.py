@@ -32,7 +32,7 @@ from primavista.media.boxes import Box, non_maximum_suppression
 # The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
 # have 3/2 of its side and its side as their height.
 LEVEL_AREAS = (3.0, 4 / 3)
-SIDES = (0.85,)  # of windows, in sides of taught frames
+SIDE = 0.85  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.65  # of a window, where the object is
 MOST_OBJECTS = 20  # in a frame
@@ -87,34 +87,10 @@ def _multiple(length: float) -> int:
     return max(CELL, round(length / CELL) * CELL)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The judgement of a head on features.
-
-    Args:
-        shares: The probability of each class, N x K.
-        familiarity: One number per row; None if the head cannot tell.
-    """
-
-    shares: Floats
-    familiarity: Floats | None
-
-    def rank(self) -> Floats:
-        """Return how much each window shows each class: probability times familiarity, N x K."""
-        if self.familiarity is None:
-            return self.shares
-        ranks: Floats = self.shares * self.familiarity.clip(0, 1)[:, None]
-        return ranks
-
-
-Judge = Callable[[Floats], Judged]
+# From the features of N windows to the probability of each class, N x K, and the familiarity of
+# each window; None if the head cannot tell.
+Judge = Callable[[Floats], tuple[Floats, Floats | None]]
 AT_ONCE = 256  # windows that are judged together, so that their features stay in the caches
-
-
-def _joined(parts: Sequence[Judged]) -> Judged:
-    told = [part.familiarity for part in parts if part.familiarity is not None]
-    shares = np.concatenate([part.shares for part in parts])
-    return Judged(shares, np.concatenate(told) if told else None)
 
 
 class Level(NamedTuple):
@@ -154,7 +130,7 @@ class Window(NamedTuple):
         y: The row of its centre.
         side: Its side.
         column: That of the class that it shows.
-        rank: How much, see `Judged.rank`.
+        rank: How much: probability times familiarity.
         confidence: The probability of the class.
         familiarity: That of the window.
     """
@@ -244,22 +220,21 @@ def _covers(better: Window, worse: Window) -> bool:
 
 def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> list[Window]:
     """All windows of a frame."""
-    step = reader.size / STEPS
-    parts, places = [], []
+    step, side = reader.size / STEPS, SIDE * reader.size
+    found: list[Window] = []
     for level in levels:
         xs, ys = (np.arange(step / 2, length, step) for length in level.size)
-        for side in (share * reader.size for share in SIDES):
-            z = reader.features(level.maps, level.size, xs, ys, side)
-            parts += [judge(z[start : start + AT_ONCE]) for start in range(0, len(z), AT_ONCE)]
-            places += [(level, float(x), float(y), side) for y in ys for x in xs]
-    judged = _joined(parts)
-    columns = judged.shares.argmax(1)
-    ranks = judged.rank()
-    found = []
-    for k, (place, column) in enumerate(zip(places, columns.tolist(), strict=True)):
-        familiarity = None if judged.familiarity is None else float(judged.familiarity[k])
-        share, rank = float(judged.shares[k, column]), float(ranks[k, column])
-        found.append(Window(*place, column, rank, share, familiarity))
+        z = reader.features(level.maps, level.size, xs, ys, side)
+        places = [(float(x), float(y)) for y in ys for x in xs]
+        for start in range(0, len(z), AT_ONCE):
+            shares, familiarity = judge(z[start : start + AT_ONCE])
+            columns = shares.argmax(1)
+            best = shares[np.arange(len(columns)), columns]
+            ranks = best if familiarity is None else best * familiarity.clip(0, 1)
+            told = [None] * len(best) if familiarity is None else familiarity.tolist()
+            facts = zip(columns.tolist(), ranks.tolist(), best.tolist(), told, strict=True)
+            some = zip(places[start:], facts, strict=False)
+            found += [Window(level, x, y, side, *fact) for (x, y), fact in some]
     return found
 
 
@@ -391,19 +366,20 @@ def locate(
     Raises:
         InputError: If the strategy trains its representation, or its network has no maps.
     """
-    reader = strategy.window_reader()
+    representation = strategy.representation_with_maps()
+    reader = representation.window_reader()
     levels = []
     for size in level_sizes(*picture.size, reader.size):
         resized = np.array(picture.resize(size, Image.Resampling.BILINEAR))
         scale = picture.width / size[0], picture.height / size[1]
-        levels.append(Level(strategy.maps(resized), size, scale))
+        levels.append(Level(representation.maps(resized), size, scale))
     taught = [j for j, name in enumerate(columns) if name is not None]
     names = [name for name in columns if name is not None]
 
-    def judge(z: Floats) -> Judged:
+    def judge(z: Floats) -> tuple[Floats, Floats | None]:
         judged = strategy.judge_windows(z)
         shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32))
-        return Judged(shares, judged.familiarity)
+        return shares, judged.familiarity
 
     def known(confidence: float, familiarity: float | None) -> bool:
         return is_known(confidence, len(names), familiarity, threshold)

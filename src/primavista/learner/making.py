@@ -21,7 +21,6 @@ from primavista.backbones.onnx import (
 from primavista.backbones.spec import Spec, check_seed, check_size
 from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
-from primavista.learner.exported import ExportedStrategy
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
 from primavista.learner.strategy import (
     BACKBONE,
@@ -87,18 +86,10 @@ def restored_strategy(
     """
     check_engine(asked.engine)
     if not learns_from_features(settings.strategy, settings.options):
-        if graph and not torch_installed():
-            return ExportedStrategy(settings, _graph_of_file(graph, settings.spec), graph)
-        made: TaughtStrategy = with_torch(f"the strategy {settings.strategy}").restored_strategy(
-            settings, arrays, asked
-        )
+        module = with_torch(f"the strategy {settings.strategy}")
+        made: TaughtStrategy = module.restored_strategy(settings, arrays, asked)
         return made
     return HeadStrategy(settings, _restored_network(settings, arrays, graph, asked))
-
-
-def _graph_of_file(graph: Arrays, spec: Spec) -> NetworkGraph:
-    model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
-    return NetworkGraph.from_bytes(model, facts, spec.size)
 
 
 def _restored_network(
@@ -110,7 +101,9 @@ def _restored_network(
     in_torch = asked.engine == "torch" and torch_installed()
     if asked.backbone is None and not uses_gpu(asked.device) and not in_torch:
         if graph:
-            return OnnxRepresentation(spec, weights, _graph_of_file(graph, spec))
+            model, facts = (graph[name].tobytes() for name in GRAPH_ARRAYS)
+            found = NetworkGraph.from_bytes(model, facts, spec.size)
+            return OnnxRepresentation(spec, weights, found)
         if _runs_onnx(spec.size, places) and _is_shipped_network(spec, weights):
             known = shipped_graph(spec.size, weights, places=places)
             return OnnxRepresentation(spec, weights, known)

@@ -83,18 +83,23 @@ def _traced(
 
 
 def graph_arrays(learner: Learner, arrays: Arrays) -> Arrays:
-    """Return the arrays of the graph of a learner's network; none if the package has it."""
+    """Return the arrays of the graph of a learner's network; none if the package has it.
+
+    Args:
+        learner: A learner whose strategy learns from the features of a fixed network.
+        arrays: The arrays of its file.
+
+    Raises:
+        InputError: If the strategy trains its network, or if that cannot be written as ONNX.
+    """
     taught = learner.strategy
-    if isinstance(taught, HeadStrategy):
-        if isinstance(taught.network, OnnxRepresentation):
-            return taught.graphs()
-        graph = _network_graph(taught.network, arrays)
-    else:
-        strategy = equal_strategy(taught)
-        columns = list(range(len(learner.columns)))
-        probe = _probe_frames(2, learner.size)
-        model = _traced(_features_and_scores(strategy, columns), probe, OUTPUTS, {})
-        graph = NetworkGraph(*_without_weights(model, arrays), None, (strategy.backbone.dim,), (1,))
+    if not isinstance(taught, HeadStrategy):
+        raise InputError(
+            f"{learner.strategy_name} trains its network, which needs torch: export it as onnx"
+        )
+    if isinstance(taught.network, OnnxRepresentation):
+        return taught.graphs()
+    graph = _network_graph(taught.network, arrays)
     parts = (graph.model, graph.facts())
     return {n: np.frombuffer(x, np.uint8) for n, x in zip(GRAPH_ARRAYS, parts, strict=True)}
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from primavista.heads.base import Judgement
 from primavista.heads.frozen_cwr import softmax
 from primavista.learner.coach import NOTHING
-from primavista.learner.verdict import Verdict
 from primavista.notebook import html_bars
+from primavista.storage.names import UNKNOWN
 
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 
@@ -35,6 +36,11 @@ class Prediction:
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
     familiarity: float | None = None
+
+    @property
+    def said(self) -> str:
+        """The answer as a word: the label, or "unknown"."""
+        return self.label if self.known and self.label is not None else UNKNOWN
 
     @property
     def recognised_object(self) -> str | None:
@@ -87,7 +93,7 @@ def is_known(confidence: float, names: int, familiarity: float | None, threshold
 
 
 def named_predictions(
-    columns: Sequence[str | None], judged: Verdict, threshold: float
+    columns: Sequence[str | None], judged: Judgement, threshold: float
 ) -> list[Prediction]:
     """Turn scores and familiarity into predictions by name.
 

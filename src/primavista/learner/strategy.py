@@ -10,12 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from primavista.backbones.places import Floats, WindowReader
-from primavista.backbones.spec import Spec
+from primavista.backbones.places import Floats
+from primavista.backbones.spec import NETWORK_NAMES, Spec
 from primavista.errors import InputError
-from primavista.heads.base import ClassArrays
-from primavista.learner.verdict import Verdict
-from primavista.media.frames import FrameArray, Frames
+from primavista.heads.base import ClassArrays, Judgement
+from primavista.media.frames import Frames
 from primavista.media.images import LEARNER_SIZE
 from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
@@ -84,6 +83,7 @@ class TaughtStrategy(ABC):
     threshold: float  # the default threshold of a learner
     engine: str  # what computes the features: "torch" or "onnx"
     device: str
+    module: Any = None  # the network, if it is computed by torch
 
     @property
     @abstractmethod
@@ -115,33 +115,33 @@ class TaughtStrategy(ABC):
     def features(self, frames: Frames, progress: Progress | None = None) -> Any:
         """Compute the features of frames; only if `features_from` is not None."""
 
-    @abstractmethod
     def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
         """Learn one lesson from its frames, with one class id per frame."""
+        return self.learn_features(self.features(frames, progress), ids)
 
     @abstractmethod
     def learn_features(self, z: Any, ids: Sequence[int]) -> Learned:
         """Learn one lesson from the result of `features`, with one class id per frame."""
 
     @abstractmethod
-    def judge(self, frames: Frames) -> Verdict:
+    def judge(self, frames: Frames) -> Judgement:
         """Compute the scores and the familiarity of frames."""
 
     @abstractmethod
-    def judge_features(self, z: Any) -> Verdict:
+    def judge_features(self, z: Any) -> Judgement:
         """Compute the scores and the familiarity from the result of `features`."""
 
     @abstractmethod
-    def judge_windows(self, z: Floats) -> Verdict:
+    def judge_windows(self, z: Floats) -> Judgement:
         """Compute the same for the features of windows, in float32 where that is faster."""
 
     @abstractmethod
-    def window_reader(self) -> WindowReader:
-        """Return what is read of a window; `InputError` if the strategy cannot locate."""
+    def representation_with_maps(self) -> Any:
+        """Return what computes maps, a `FixedRepresentation` or one in torch, to locate with it.
 
-    @abstractmethod
-    def maps(self, picture: FrameArray) -> Sequence[Floats]:
-        """Compute the maps of one picture, C x h x w each; its sides are multiples of 32."""
+        Raises:
+            InputError: If the strategy trains its representation.
+        """
 
     @abstractmethod
     def forget(self, i: int) -> None:
@@ -187,11 +187,7 @@ class TaughtStrategy(ABC):
 
     def own_module(self) -> Any:
         """Return the network if it is a module of the user's own, which no file can hold."""
-        return None
-
-    def with_one_epoch(self) -> Self:
-        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
-        return self.draft()
+        return None if self.settings.spec.name in NETWORK_NAMES else self.module
 
 
 def check_ids(classes: Sequence[int], frames: Mapping[int, int]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from primavista.learner.prediction import Prediction, is_known
 
 if TYPE_CHECKING:
+    from primavista.learner.learner import Learner
     from primavista.media.frames import ImageLike
 
 SECONDS = 1.0  # that a window lasts
@@ -23,17 +24,6 @@ SAME_SCENE = 0.65  # the least correlation of two thumbnails of one scene
 NOISE = 4.0  # levels, of 255, by which the cells of a plain grey picture may differ
 
 Thumbnail = np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
-class Recogniser(Protocol):
-    """The members of a learner that `Watch` needs, with torch or without."""
-
-    @property
-    def threshold(self) -> float:
-        """The least familiarity with which something counts as known."""
-
-    def predict(self, frames: Any, /) -> Any:
-        """Recognise what one image shows; for one image the answer is a `Prediction`."""
 
 
 class WatchedFrame(NamedTuple):
@@ -112,7 +102,7 @@ class Watch:
     Prediction(label='dark', confidence=0.71, known=True, familiarity=0.65)
     """
 
-    def __init__(self, learner: Recogniser, seconds: float = SECONDS, *, bgr: bool = False) -> None:
+    def __init__(self, learner: Learner, seconds: float = SECONDS, *, bgr: bool = False) -> None:
         if not seconds >= 0:
             raise ValueError(f"seconds must be a number from 0 on; got {seconds!r}")
         self.learner = learner

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
-from primavista.backbones.spec import NETWORK_NAMES, Spec
+from primavista.backbones.spec import Spec
 from primavista.engine.representation import Representation, choose_device
 from primavista.errors import InputError
-from primavista.heads.base import ClassArrays
+from primavista.heads.base import ClassArrays, Judgement
 from primavista.learner.head_strategy import not_mergeable
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
@@ -32,7 +32,6 @@ from primavista.learner.strategy import (
     TaughtStrategy,
     check_ids,
 )
-from primavista.learner.verdict import Verdict
 from primavista.media.arrays import Array
 from primavista.media.frames import FrameArray, Frames
 from primavista.networks.base import Backbone, build, named_weights, rebuild
@@ -41,8 +40,7 @@ from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.creation import create
-from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features
-from primavista.strategies.options import Options
+from primavista.strategies.open_set import OpenSet, judge, judge_features
 from primavista.strategies.state import check_loaded, groups_of, load_arrays, strategy_arrays
 
 
@@ -156,7 +154,7 @@ class TorchRepresentation(FixedRepresentation):
 
     def window_reader(self) -> WindowReader:
         """Return what is read of a window; `InputError` if the features are not means of maps."""
-        return self._inner.map_reader().reader
+        return self._inner.window_reader()
 
     def maps(self, picture: FrameArray) -> Sequence[Floats]:
         """Compute the maps of one picture, C x h x w each."""
@@ -185,6 +183,7 @@ class TorchStrategy(TaughtStrategy):
     def __init__(self, settings: Settings, strategy: Strategy, engine: Any = None) -> None:
         self.settings = settings
         self.strategy = strategy
+        self.module = strategy.backbone
         self.rehearsal_free = strategy.rehearsal_free
         self._engine_to_use = engine
         self.threshold = CONFIDENCE_THRESHOLD
@@ -241,14 +240,6 @@ class TorchStrategy(TaughtStrategy):
         made.representation.use_engine(own.representation.engine)
         return type(self)(self.settings, made)
 
-    def with_one_epoch(self) -> Self:
-        """Return a copy that learns each lesson in a single epoch, if it has epochs."""
-        made = self.draft()
-        options = getattr(made.strategy, "options", None)
-        if isinstance(options, Options):
-            vars(made.strategy)["options"] = replace(options, epochs=1, epochs_1=1)
-        return made
-
     def features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.strategy.representation.finite_features(frames, progress)
@@ -262,30 +253,26 @@ class TorchStrategy(TaughtStrategy):
         assert isinstance(self.strategy, EmbeddingStrategy)
         return _learned(self.strategy.learn_embedded(z, torch.tensor(ids)))
 
-    def judge(self, frames: Frames) -> Verdict:
+    def judge(self, frames: Frames) -> Judgement:
         """Compute the scores and the familiarity of frames."""
-        return _verdict(judge(self.strategy, frames))
+        return judge(self.strategy, frames).in_numpy()
 
-    def judge_features(self, z: Tensor) -> Verdict:
+    def judge_features(self, z: Tensor) -> Judgement:
         """Compute the scores and the familiarity from the result of `features`."""
-        return _verdict(judge_features(self.strategy, z))
+        return judge_features(self.strategy, z).in_numpy()
 
-    def judge_windows(self, z: Floats) -> Verdict:
+    def judge_windows(self, z: Floats) -> Judgement:
         """Compute the same for the features of windows."""
-        return _verdict(judge_features(self.strategy, torch.from_numpy(z).to(self.strategy.device)))
+        return self.judge_features(torch.from_numpy(z).to(self.strategy.device))
 
-    def window_reader(self) -> WindowReader:
-        """Return what is read of a window; `InputError` if the strategy trains its network."""
+    def representation_with_maps(self) -> Representation:
+        """Return the representation; `InputError` if lessons train it."""
         if self.features_from is None:
             raise InputError(
                 "this strategy trains its network with every lesson, so it cannot locate: "
                 "use prima, or another strategy with a frozen network"
             )
-        return self.strategy.representation.map_reader().reader
-
-    def maps(self, picture: FrameArray) -> Sequence[Floats]:
-        """Compute the maps of one picture, C x h x w each."""
-        return self.strategy.representation.maps(picture)
+        return self.strategy.representation
 
     def forget(self, i: int) -> None:
         """Forget a class that is known."""
@@ -308,11 +295,6 @@ class TorchStrategy(TaughtStrategy):
             self.strategy.representation.use_engine(self._engine_to_use)
             self._engine_to_use = None
 
-    def own_module(self) -> nn.Module | None:
-        """Return the network if it is a module of the user's own."""
-        is_own = self.settings.spec.name not in NETWORK_NAMES
-        return self.strategy.backbone if is_own else None
-
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
         self.strategy.derived.clear()
@@ -320,12 +302,6 @@ class TorchStrategy(TaughtStrategy):
 
 def _learned(report: LearnReport) -> Learned:
     return Learned(report.losses, report.stored_bytes)
-
-
-def _verdict(judged: Judgement) -> Verdict:
-    familiarity = judged.familiarity
-    told = None if familiarity is None else familiarity.cpu().numpy()
-    return Verdict(judged.scores.cpu().numpy(), judged.temperature, told)
 
 
 def equal_strategy(taught: TaughtStrategy) -> Strategy:

@@ -132,14 +132,15 @@ class LearnerService:
     def start(self) -> None:
         """Start both threads, after a trial lesson that warms up what the first lesson needs.
 
-        The trial is learned by a copy of the learner and thrown away. It takes one epoch, however
-        many the model asks for.
+        The trial is learned by a copy of the learner and thrown away. A strategy that trains its
+        network only predicts: a model that asks for many epochs must not delay the start.
         """
-        trial = self.learner.with_one_epoch()
+        trial = self.learner.copy()
         blank = _blank_frames(trial)
-        # A strategy that accepts no more classes can still predict.
-        with contextlib.suppress(PrimavistaError):
-            trial.learn(blank, "warm")
+        if trial.strategy.features_from is not None:
+            # A strategy that accepts no more classes can still predict.
+            with contextlib.suppress(PrimavistaError):
+                trial.learn(blank, "warm")
         trial.predict(blank)
         self._writer.start()
         self._reader.start()

@@ -7,14 +7,13 @@ in one pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from primavista.engine.frames import check_frames, split_indices
-from primavista.heads.base import Familiarity
+from primavista.heads.base import Familiarity, Judgement
 from primavista.media.frames import Frames
 from primavista.strategies.base import Strategy
 
@@ -34,21 +33,6 @@ class OpenSet(Protocol):
 
     def phi(self, z: Tensor) -> Tensor:
         """Transform the features of the backbone into those that the familiarity takes."""
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The scores and the familiarity of frames.
-
-    Args:
-        scores: N x K; softmax(scores / temperature) gives probabilities.
-        temperature: The calibration of the scores.
-        familiarity: One value per frame; None if the strategy does not recognise strangers.
-    """
-
-    scores: Tensor
-    temperature: float
-    familiarity: Tensor | None
 
 
 def tells_strangers(strategy: Strategy) -> bool:
