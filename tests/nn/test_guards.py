@@ -167,7 +167,7 @@ def test_fisher_saved_and_loaded_goes_on():
 def test_the_next_guard_is_written_where_the_one_before_was():
     """New copies of the weights in each batch left holes in the heap."""
     theta = torch.ones(2, 3)
-    fisher = Fisher({"w": theta}, max_f=1.0, lam=8)
+    fisher = Fisher({"w": theta}, max_f=1.0, rule="penalty", lam=8)
     fisher.observe({"w": torch.full((2, 3), 0.5)}, 1)
     fisher.count_batch()
     before = fisher.guard(weights(w=theta))

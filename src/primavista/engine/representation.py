@@ -54,7 +54,7 @@ class Representation:
         self.backbone = backbone
         self.freezes = freezes
         self.engine: Engine = "torch"
-        self._onnx: OnnxFeatures | None = None
+        self._onnx = OnnxFeatures()
         self._captured = Derived()
         self._for_windows = Derived()
         side = backbone.spec.size
@@ -85,30 +85,28 @@ class Representation:
         Returns:
             The engine that was chosen.
         """
-        self._check_engine(engine)
-        self.engine, self._onnx = "torch", None
-        wanted = engine == "onnx" or (engine == "auto" and onnx_installed())
-        if wanted and self.freezes and self.device.type == "cpu":
-            side = self.backbone.spec.size
-            features = OnnxFeatures()
-            probe = torch.zeros(2, side, side, 3, dtype=torch.uint8)
-            if features.session(self.backbone, probe) is not None:
-                self.engine, self._onnx = "onnx", features
-            elif engine == "onnx":
-                raise InputError(
-                    "ONNX Runtime cannot compute this backbone: choose engine='torch' or 'auto'"
-                )
-        return self.engine
-
-    def _check_engine(self, engine: EngineChoice) -> None:
         if engine not in ("auto", "torch", "onnx"):
             raise InputError(f"engine must be auto, torch or onnx; got {engine!r}")
-        if engine == "onnx" and self.device.type != "cpu":
+        on_cpu = self.device.type == "cpu"
+        if engine == "onnx" and not on_cpu:
             raise InputError(
                 "the engine onnx is for the CPU: choose device='cpu', or engine='torch'"
             )
-        if engine == "onnx" and self.freezes and not onnx_installed():
+        possible = self.freezes and on_cpu
+        if engine == "onnx" and possible:
             require_extra("onnx", "onnx")
+        self.engine, self._onnx = "torch", OnnxFeatures()
+        if engine == "torch" or not possible or not onnx_installed():
+            return self.engine
+        side = self.backbone.spec.size
+        probe = torch.zeros(2, side, side, 3, dtype=torch.uint8)
+        if self._onnx.session(self.backbone, probe) is not None:
+            self.engine = "onnx"
+        elif engine == "onnx":
+            raise InputError(
+                "ONNX Runtime cannot compute this backbone: choose engine='torch' or 'auto'"
+            )
+        return self.engine
 
     @torch.no_grad()
     def features(self, frames: Frames, *, frozen: bool, progress: Progress | None = None) -> Tensor:
@@ -121,12 +119,10 @@ class Representation:
             progress: Called with the number of frames done so far.
         """
         parts = []
-        done = 0
         for indices in split_indices(len(frames), self.chunk):
             parts.append(self.some_features(frames, indices, frozen=frozen))
-            done += len(indices)
             if progress is not None:
-                progress(done, len(frames))
+                progress(int(indices[-1]) + 1, len(frames))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
@@ -134,8 +130,6 @@ class Representation:
         """Compute the features of the frames at `indices`, in one pass; see `features`."""
         images = read_frames(frames, indices, self.device)
         if self.engine == "onnx" and frozen and images.device.type == "cpu":
-            if self._onnx is None:
-                self._onnx = OnnxFeatures()
             return self._onnx(self.backbone, images)
         self.backbone.eval()
         captured = self._captured.get_or_compute(
@@ -160,9 +154,8 @@ class Representation:
         Returns:
             The copy, or `frames` itself.
         """
-        if self.device.type != "cuda" or are_features(frames):
-            return frames
-        if isinstance(frames, Tensor) and frames.is_cuda:
+        there = isinstance(frames, Tensor) and frames.is_cuda
+        if self.device.type != "cuda" or there or are_features(frames):
             return frames
         first = read_frames(frames, torch.tensor([0]), self.device)
         if len(frames) * first.numel() > RESIDENT:
@@ -231,7 +224,7 @@ class Representation:
 
     def weights_changed(self) -> None:
         """Clear all caches that depend on the weights; call this after training or loading."""
-        self._onnx = None
+        self._onnx = OnnxFeatures()
         self._for_windows.clear()
 
     def moved(self) -> None:
@@ -382,22 +375,18 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
         made = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
-    if here and made.type == "cuda" and not gpu:
+    if not here:
+        return made
+    if made.type == "cuda" and not gpu:
         raise InputError("there is no GPU here that torch can use: choose auto or cpu")
-    if here:
-        _check_usable(made)
-    return made
-
-
-def _check_usable(device: torch.device) -> None:
-    """Reject a device that torch knows of but cannot use on this machine, such as mps or xpu."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.empty(0, device=made)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # such as mps or xpu
         reason = str(error).split("\n")[0]
         raise InputError(
             f"torch cannot use the device {str(device)!r} here ({reason}): choose auto, cpu or cuda"
         ) from error
+    return made
 
 
 def free_memory() -> None:

@@ -161,13 +161,17 @@ def build(
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
     if name in OWN_NETWORKS:
-        return _own_backbone(name, weights, size, mean, std, seed, options)
-    _check_options(name, options)
-    source = SOURCES.get(f"{name}/{weights}")
-    if source is not None:
-        options = {**source.options, **options}
-        mean, std = mean or source.mean, std or source.std
-    body = _network(name, weights, seed, options)
+        body = copy.deepcopy(_own_network(name, weights, size, seed, options))
+        if isinstance(body, Backbone):
+            mean, std = mean or body.spec.mean, std or body.spec.std
+            body = body.body
+    else:
+        _check_options(name, options)
+        source = SOURCES.get(f"{name}/{weights}")
+        if source is not None:
+            options = {**source.options, **options}
+            mean, std = mean or source.mean, std or source.std
+        body = _network(name, weights, seed, options)
     return Backbone(body, Spec(name, size, mean or HALF, std or HALF, dict(options)))
 
 
@@ -189,7 +193,8 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
             "Learner.load(path, backbone=your_module)"
         )
     if spec.name in OWN_NETWORKS:
-        return _own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
+        made = copy.deepcopy(_own_network(spec.name, None, spec.size, 0, spec.options))
+        return Backbone(made.body if isinstance(made, Backbone) else made, spec)
     check_size(spec.size)
     _check_options(spec.name, spec.options)
     with torch.device("meta"):
@@ -202,11 +207,8 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
             raise InputError(
                 f"its backbone needs {name} of shape {shape}, which is not in the file"
             )
-    if any(module._non_persistent_buffers_set for module in body.modules()):
-        body = _random_network(spec.name, 0, spec.options)  # some buffers are not in files
-    else:
-        zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
-        body.load_state_dict(zeros, assign=True)
+    zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
+    body.load_state_dict(zeros, assign=True)
     return Backbone(body, spec)
 
 
@@ -285,53 +287,31 @@ def _random_network(name: str, seed: int, options: Mapping[str, NetworkOption]) 
     return body
 
 
-def _own_backbone(
+def _own_network(
     name: str,
     weights: str | Path | None,
     size: int,
-    mean: tuple[float, float, float] | None,
-    std: tuple[float, float, float] | None,
     seed: int,
     options: Mapping[str, NetworkOption],
-) -> Backbone:
-    """Call a function of the user, and make a backbone from its result.
-
-    The function returns a module from N x 3 x H x W to N x D or N x D x h x w, or a `Backbone`,
-    which defines how frames are normalised.
+) -> nn.Module:
+    """Call a function of the user, and load the weights of a file if one is named.
 
     Args:
         name: The name under which the function was registered.
         weights: The path of a file; anything else leaves the weights to the function.
         size: Side of the images in pixels; the function gets it if it has an argument `size`.
-        mean: Mean of each colour channel, as a fraction of 255; by default that of the function.
-        std: Divisor of each colour channel, as a fraction of 255; by default that of the function.
         seed: Seed of torch's random numbers during the call; the function gets it if it has an
             argument `seed`.
         options: Other arguments of the function.
+
+    Returns:
+        A module from N x 3 x H x W to N x D or N x D x h x w, or a `Backbone`, which defines how
+        frames are normalised.
 
     Raises:
         InputError: If the function fails, or its result is not a backbone for this size.
         WeightsError: If the weights of the file do not fit the module.
     """
-    made = _called(name, size, seed, options)
-    body = made
-    if isinstance(made, Backbone):
-        if made.spec.size != size:
-            raise InputError(
-                f"{name} made a backbone for {made.spec.size} px, and the frames have {size} px: "
-                "give it an argument `size` and use it"
-            )
-        body, mean, std = made.body, mean or made.spec.mean, std or made.spec.std
-    if weights is not None and Path(str(weights)).suffix:
-        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
-    elif weights not in (None, FROM_FUNCTION, "imagenet"):  # the last is the default of `build`
-        raise InputError(
-            f"{name} gives its module weights itself: leave out weights={weights!r}, or name a file"
-        )
-    return Backbone(copy.deepcopy(body), Spec(name, size, mean or HALF, std or HALF, dict(options)))
-
-
-def _called(name: str, size: int, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
     function = OWN_NETWORKS[name]
     _check_arguments(name, function, options)
     parameters = inspect.signature(function).parameters
@@ -348,6 +328,18 @@ def _called(name: str, size: int, seed: int, options: Mapping[str, NetworkOption
         raise InputError(
             f"{name} returned {type(made).__name__}: a function for a backbone returns a "
             "torch.nn.Module"
+        )
+    if isinstance(made, Backbone) and made.spec.size != size:
+        raise InputError(
+            f"{name} made a backbone for {made.spec.size} px, and the frames have {size} px: "
+            "give it an argument `size` and use it"
+        )
+    if weights is not None and Path(str(weights)).suffix:
+        body = made.body if isinstance(made, Backbone) else made
+        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+    elif weights not in (None, FROM_FUNCTION, "imagenet"):  # the last is the default of `build`
+        raise InputError(
+            f"{name} gives its module weights itself: leave out weights={weights!r}, or name a file"
         )
     return made
 

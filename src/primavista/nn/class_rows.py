@@ -96,14 +96,6 @@ class Rows(AnySize):
             empty = tensor.new_zeros(1, *tensor.shape[1:])
             self._set(name, torch.cat([tensor[:row], tensor[row + 1 :], empty]))
 
-    @property
-    def stored_bytes(self) -> int:
-        """The size of the patterns of earlier batches that the module keeps, as a `Memory` does."""
-        return 0
-
-    def _drop_patterns(self, label: int) -> None:
-        """Remove the patterns of a class that the module keeps; see `stored_bytes`."""
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         for name, tensor in self._each():
@@ -170,20 +162,10 @@ def grow_all(module: nn.Module, rows: int) -> None:
             part.grow(rows)
 
 
-def drop_all(module: nn.Module, row: int, label: int | None = None) -> None:
-    """Remove one class from everything in a module tree that has one row per class.
-
-    With its label, its patterns are removed from every `Memory` too.
-    """
+def drop_all(module: nn.Module, row: int) -> None:
+    """Remove one class from everything in a module tree that has one row per class."""
     for part in module.modules():
         if isinstance(part, Rows):
             if row >= part.rows > 0:
                 raise InputError(f"there is no class in row {row}")
             part.drop(row)
-            if label is not None:
-                part._drop_patterns(label)
-
-
-def stored_bytes(module: nn.Module) -> int:
-    """Return the size of all patterns of earlier batches in a module tree; 0 if there are none."""
-    return sum(part.stored_bytes for part in module.modules() if isinstance(part, Rows))

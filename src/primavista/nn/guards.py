@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -162,19 +162,13 @@ class SynapticIntelligence(Importance):
 
     Omega is updated at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the
     gradient of the cross-entropy alone. With `path="displacement"`, dtheta_k^2 is summed instead.
+    The other arguments are those of `Importance`.
     """
 
     EPSILON = 1e-7
 
-    def __init__(
-        self,
-        weights: Tensors,
-        max_f: float,
-        rule: GuardRule = "modulate",
-        lam: float = 1.0,
-        path: PathRule = "gradient",
-    ) -> None:
-        super().__init__(weights, max_f, rule, lam)
+    def __init__(self, *settings: Any, path: PathRule = "gradient", **named: Any) -> None:
+        super().__init__(*settings, **named)
         self.path = path
 
     @torch.no_grad()
@@ -213,20 +207,13 @@ class Fisher(Importance):
     """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F)
 
     g is the mean gradient of a minibatch. A single matrix is updated over time, instead of one
-    matrix per batch.
+    matrix per batch. The arguments are those of `Importance`.
     """
 
     batches: Tensor
 
-    def __init__(
-        self,
-        weights: Tensors,
-        max_f: float,
-        rule: GuardRule = "penalty",
-        lam: float = 1.0,
-        row_weights: Collection[str] = (),
-    ) -> None:
-        super().__init__(weights, max_f, rule, lam, row_weights)
+    def __init__(self, *settings: Any, **named: Any) -> None:
+        super().__init__(*settings, **named)
         self.register_buffer("batches", torch.zeros(()))
 
     def guard(self, weights: Sequence[Weight]) -> Guard:

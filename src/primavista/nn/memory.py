@@ -65,14 +65,9 @@ class Memory(Rows):
 
     @property
     def bytes(self) -> int:
-        """The size of the patterns and their labels."""
+        """The size of the patterns and their labels, which the report of each batch counts."""
         stored = (*self.fields.values(), self.labels)
         return sum(tensor.numel() * tensor.element_size() for tensor in stored)
-
-    @property
-    def stored_bytes(self) -> int:
-        """The size of the patterns and their labels, which the report of each batch counts."""
-        return self.bytes
 
     @property
     def most_bytes(self) -> int:
@@ -114,9 +109,6 @@ class Memory(Rows):
         """Remove the patterns of one class; `Strategy.forget` calls this."""
         wanted = self.labels != label
         self.store(self.labels[wanted], **{n: t[wanted] for n, t in self.fields.items()})
-
-    def _drop_patterns(self, label: int) -> None:
-        self.forget(label)
 
     def drop(self, row: int) -> None:
         """Remove the column of one class from the fields that have one column per class."""

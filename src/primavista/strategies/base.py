@@ -24,7 +24,8 @@ from primavista.errors import InputError
 from primavista.heads.caches import Derived, NotCopied
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
-from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
+from primavista.nn.class_rows import AnySize, drop_all, grow_all
+from primavista.nn.memory import memories
 from primavista.progress import OnStep, Progress
 
 # These buffers stay on the CPU, because reading a buffer on a GPU waits for the GPU.
@@ -219,7 +220,9 @@ class Strategy(AnySize, ABC):
             raise InputError(f"class {label} is not known; the known classes are {known}")
         self._check_forget(label)
         j = int(column[0, 0])
-        drop_all(self, j, label)
+        drop_all(self, j)
+        for memory in memories(self):
+            memory.forget(label)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self.derived.clear()
         self.gpu_cache.clear()  # the rows of the head have new memory
@@ -266,8 +269,7 @@ class Strategy(AnySize, ABC):
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
         seen before. A maximal head has `capacity` rows from the start, so it grows only when they
-        are used up. The callers are `learn`, `learn_embedded`, and the benchmark when it learns
-        several runs at once.
+        are used up.
 
         Args:
             inputs: Frames or features.
@@ -275,6 +277,7 @@ class Strategy(AnySize, ABC):
             sessions: The session of each pattern; None if unknown.
             progress: Called with the number of patterns learned so far and their total.
         """
+        labels = self._labels_to_learn(labels)
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         before = set(self.classes.tolist())
         present = torch.tensor(self.columns_of(unique.tolist()))
@@ -282,6 +285,10 @@ class Strategy(AnySize, ABC):
         return Batch(
             self.i, inputs, present[inverse], present, cur.float(), new, sessions, progress
         )
+
+    def _labels_to_learn(self, labels: Tensor) -> Tensor:
+        """Return one label per pattern to learn, which are the given ones unless overridden."""
+        return labels
 
     def columns_of(self, labels: list[int]) -> list[int]:
         """Return the columns of labels; a label never seen before gets a new column.
@@ -312,7 +319,8 @@ class Strategy(AnySize, ABC):
 
     def _finished(self, report: LearnReport) -> LearnReport:
         self.end_batch()
-        return replace(report, stored_bytes=stored_bytes(self) or report.stored_bytes)
+        in_memories = sum(memory.bytes for memory in memories(self))
+        return replace(report, stored_bytes=in_memories or report.stored_bytes)
 
     def _rows_for(self, classes: int) -> int:
         """Return the number of rows that tensors with one row per class should have."""

@@ -26,7 +26,6 @@ from primavista.nn.linear import LinearHead
 from primavista.nn.minibatches import generator
 from primavista.nn.renorm import BatchRenorm, RenormSchedule, replace_batch_norm, set_limits
 from primavista.nn.sgd import Weight
-from primavista.progress import Progress
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
 
@@ -43,20 +42,14 @@ class AllOutputs(GradientStrategy):
         """False: classes that were never seen count as known, so strangers are not recognised."""
         return False
 
-    def begin_batch(
-        self,
-        inputs: Frames | Tensor,
-        labels: Tensor,
-        sessions: Tensor | None = None,
-        progress: Progress | None = None,
-    ) -> Batch:
-        """Make the next batch; see `Strategy.begin_batch`. A label is the index of its output."""
+    def _labels_to_learn(self, labels: Tensor) -> Tensor:
+        """Reject labels that are not the index of an output, before anything changes."""
         if int(labels.max()) >= self.options.capacity:
             last = self.options.capacity - 1
             raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {last}")
         if isinstance(self.head, ReleasedCWRHead):
             self.head.in_batch_1 = self.i == 1
-        return super().begin_batch(inputs, labels, sessions, progress)
+        return super()._labels_to_learn(labels)
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
@@ -138,18 +131,10 @@ class PadBatch(GradientStrategy):
     The padding repeats the first frames in front of the batch.
     """
 
-    def begin_batch(
-        self,
-        inputs: Frames | Tensor,
-        labels: Tensor,
-        sessions: Tensor | None = None,
-        progress: Progress | None = None,
-    ) -> Batch:
-        """Make the next batch, padded; see `Strategy.begin_batch`."""
+    def _labels_to_learn(self, labels: Tensor) -> Tensor:
         size = self.options.minibatch
         padded = torch.arange(minibatch_count(len(labels), size) * size)
-        frame = self._frame(padded, len(labels))
-        return super().begin_batch(inputs, labels[frame], None, progress)
+        return super()._labels_to_learn(labels[self._frame(padded, len(labels))])
 
     def features(self, B: Batch) -> Tensor:
         """Return the features of a padded batch; see `Strategy.features`."""

@@ -101,9 +101,13 @@ class FrameRehearsal(GradientStrategy):
 
     def _check_batch(self, frames: Frames) -> None:
         super()._check_batch(frames)
-        first = read_frames(frames, torch.tensor([0]), self.device)
-        if first.shape[1:] != self.frames.shape[1:]:
-            side = self.backbone.spec.size
-            raise InputError(
-                f"the memory keeps frames of one size: resize the frames to {side} x {side}"
-            )
+        check_side(frames, self.backbone.spec.size)
+
+
+def check_side(frames: Frames, side: int) -> None:
+    """Reject frames of another size than those whose patterns a memory keeps."""
+    first = read_frames(frames, torch.tensor([0]), torch.device("cpu"))
+    if first.shape[1:3] != (side, side):
+        raise InputError(
+            f"the memory keeps patterns of one size: resize the frames to {side} x {side}"
+        )

@@ -37,6 +37,7 @@ from primavista.nn.sgd import Weight
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Patterns
+from primavista.strategies.rehearsal.frame_rehearsal import check_side
 from primavista.strategies.rehearsal.latents import INPUT, Cut, LatentMemory
 
 
@@ -186,10 +187,4 @@ class LatentReplay(AR1):
 
     def _check_batch(self, frames: Frames) -> None:
         super()._check_batch(frames)
-        first = read_frames(frames, torch.tensor([0]), self.device)
-        if self._latents(first).shape[1:] != self.memory.latents.shape[1:]:
-            side = self.backbone.spec.size
-            raise InputError(
-                "the memory keeps patterns of images of one size: "
-                f"resize the frames to {side} x {side}"
-            )
+        check_side(frames, self.backbone.spec.size)
