@@ -360,8 +360,10 @@ class LearnerService:
             job.error = CANCELLED
         job.work = job.lesson = None  # the frames are in both
         outcome = "done" if job.error is None else "failed"
-        self.metrics.count_job(job.kind, "already_taught" if job.already_taught else outcome)
-        if job.kind == "lesson" and outcome == "done" and not job.already_taught:
+        if job.already_taught:
+            outcome = "already_taught"
+        self.metrics.count("jobs", labels=f'{{kind="{job.kind}",state="{outcome}"}}')
+        if job.kind == "lesson" and outcome == "done":
             self.metrics.time("lesson_seconds", job.seconds or 0.0)
             self.metrics.count("frames_learned", job.frames)
         job.ended.set_result(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from threading import Lock
 
@@ -32,15 +33,15 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._samples: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._samples = defaultdict[str, float](int, dict.fromkeys(COUNTERS, 0))
         for name in HISTOGRAMS:
             buckets = [f'{name}_bucket{{le="{edge}"}}' for edge in BUCKETS]
             self._samples |= dict.fromkeys([*buckets, f"{name}_sum", f"{name}_count"], 0)
 
-    def count(self, name: str, by: float = 1) -> None:
+    def count(self, name: str, by: float = 1, labels: str = "") -> None:
         """Add to a counter, by its name without `_total`, for example "refused"."""
         with self._lock:
-            self._samples[f"{name}_total"] += by
+            self._samples[f"{name}_total{labels}"] += by
 
     def time(self, name: str, seconds: float) -> None:
         """Add a duration to a histogram, whose buckets are cumulative."""
@@ -49,12 +50,6 @@ class ServiceMetrics:
                 self._samples[f'{name}_bucket{{le="{edge}"}}'] += seconds <= float(edge)
             self._samples[f"{name}_sum"] += seconds
             self._samples[f"{name}_count"] += 1
-
-    def count_job(self, kind: str, state: str) -> None:
-        """Count a lesson or a change that ended, by its kind and its outcome."""
-        sample = f'jobs_total{{kind="{kind}",state="{state}"}}'
-        with self._lock:
-            self._samples[sample] = self._samples.get(sample, 0) + 1
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """Return all metrics, and the present values of the gauges, in the text format."""

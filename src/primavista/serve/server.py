@@ -28,7 +28,8 @@ from primavista.serve.security import check_token
 from primavista.serve.service_camera import ServiceCamera
 from primavista.storage.disk import file_lock, resolved
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses, and the one for this machine
+# all addresses; the one for this machine; and one that is elsewhere
+WILDCARDS = {"0.0.0.0": ("127.0.0.1", "192.0.2.1"), "::": ("::1", "2001:db8::1")}
 DESCRIPTORS = 4096  # open files that the service asks the system for, if it may
 M_TRIM_THRESHOLD = -1  # from malloc.h
 M_MMAP_THRESHOLD = -3
@@ -95,20 +96,15 @@ def listen(host: str, port: int) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            why = error.strerror or error
-            advice = _listening_advice(error)
+            why, advice = error.strerror or error, "To use any free port: --port 0"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                advice = (
+                    "--host is an address of this machine: "
+                    "127.0.0.1 for this machine alone, 0.0.0.0 for others too"
+                )
             raise InputError(f"cannot listen on {host} port {port}: {why}. {advice}") from error
         cleanup.pop_all()
     return listening
-
-
-def _listening_advice(error: OSError) -> str:
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return (
-            "--host is an address of this machine: "
-            "127.0.0.1 for this machine alone, 0.0.0.0 for others too"
-        )
-    return "To use any free port: --port 0"
 
 
 def addresses_of(listening: socket.socket, tls: bool) -> list[str]:
@@ -129,22 +125,19 @@ def addresses_of(listening: socket.socket, tls: bool) -> list[str]:
     scheme = "https" if tls else "http"
     hosts = [host]
     if host in WILDCARDS:
-        hosts = [WILDCARDS[host], _network_address(listening.family)]
+        own, elsewhere = WILDCARDS[host]
+        hosts = [own, _address_towards(elsewhere, listening.family) or own]
     return [
         f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in dict.fromkeys(hosts)
     ]
 
 
-def _network_address(family: int) -> str:
-    """Return the address by which other machines reach this one; nothing is sent to find it."""
-    elsewhere, loopback = ("2001:db8::1", "::1"), ("192.0.2.1", "127.0.0.1")
-    outside, fallback = elsewhere if family == socket.AF_INET6 else loopback
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((outside, 9))
-        except OSError:  # there is no network
-            return fallback
+def _address_towards(elsewhere: str, family: int) -> str | None:
+    """Return the address of this machine towards another one, to which nothing is sent."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect((elsewhere, 9))
         return str(probe.getsockname()[0])
+    return None  # there is no network
 
 
 def serve(
