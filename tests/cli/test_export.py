@@ -42,7 +42,7 @@ def test_the_learner_itself_is_never_overwritten(tmp_path: Path, force: tuple[st
     before = model.read_bytes()
     for name in ("kitchen.pv", "link.pv", "hard.pv", f"../{tmp_path.name}/kitchen.pv"):
         told = refusal("export", model, "-o", tmp_path / name, *force)
-        assert "is the learner itself: give another name" in told
+        assert "is the source itself: give another name" in told
     assert model.read_bytes() == before
     assert (tmp_path / "link.pv").is_symlink()
 

@@ -270,7 +270,8 @@ def test_an_annotated_video_has_the_rate_and_the_orientation_of_its_source(
         shown = next(container.decode(video=0)).to_ndarray(format="rgb24").astype(int)
     truth = np.rot90(media.corners(), rotation // 90).astype(int)
     height, width = truth.shape[:2]
-    for row, column in ((4, 4), (4, width - 5), (height // 2 + 2, 4)):  # above the band
+    places = ((height - 5, 4), (height - 5, width - 5), (height // 2 + 2, 4))  # below the name
+    for row, column in places:
         assert np.abs(shown[row, column] - truth[row, column]).max() < 60
     assert not list(tmp_path.glob(".*"))
 
@@ -288,9 +289,7 @@ def test_a_picture_is_annotated_whole_and_predicted_as_ever(
     drawn = np.asarray(Image.open(tmp_path / "out.png"))
     assert drawn.shape == (64, 96, 3)
     assert (drawn[:40, :15] == 0).all()  # beside the centre square nothing is drawn
-    assert (drawn[-1, :40] == (0x3D, 0xDC, 0x97)).all() == (
-        row["known"] and row["confidence"] > 0.5
-    )
+    assert (drawn[-1, 16:80] == (0x3D, 0xDC, 0x97)).all() == row["known"]
 
 
 def test_frames_that_come_at_odd_times_stay_there(model: Path, tmp_path: Path) -> None:
@@ -357,21 +356,24 @@ def test_where_nothing_can_be_written_nothing_is_drawn(
     )
     assert f"cannot write in {tmp_path / 'no'}: there is no such folder" in str(gone.exception)
     system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
-    monkeypatch.setattr(sys.modules["primavista.cli.csv_file"], "os", system)
+    monkeypatch.setattr(sys.modules["primavista.cli.targets"], "os", system)
     mine = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "where.mp4")
     assert f"cannot write in {tmp_path}: permission denied" in str(mine.exception)
 
 
 def test_what_is_drawn() -> None:
     grey = Image.new("RGB", (80, 60), (100, 100, 100))
-    drawn = np.asarray(draw(grey, Prediction("mug", 0.5, True))).astype(int)
-    assert (drawn[1:40, 11:69] == 100).all()  # the picture itself is left alone
-    foot = drawn[-1]
-    assert (foot[5] == (0x3D, 0xDC, 0x97)).all()  # the bar covers the left half
-    assert not (foot[50] == (0x3D, 0xDC, 0x97)).all()
+    drawn = np.asarray(draw(grey, Prediction("mug", 0.5, True)))
+    assert (drawn[:, :10] == 100).all()  # beside the centre square nothing is drawn
+    assert (drawn[20:57, 13:67] == 100).all()  # nor in it, below the name
+    for edge in (drawn[-1, 10:70], drawn[20:, 10], drawn[:, 69]):
+        assert (edge == (0x3D, 0xDC, 0x97)).all()
+    sure = np.asarray(draw(grey, Prediction("mug", 0.9, True)))
+    assert not np.array_equal(drawn, sure)
     unknown = np.asarray(draw(grey, Prediction("mug", 0.5, False)))
-    assert (unknown[-1] == unknown[-1, 0]).all()  # no bar: it would read as how sure the unknown is
-    assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.5, False))))
+    assert (unknown[-1, 10:70] == 0xB0).all()
+    # no percentage: it would read as how sure the unknown is
+    assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.9, False))))
     for width, height in ((7, 3), (2, 200), (500, 20)):
         assert draw(
             Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont
 
 from primavista.cli.arguments import printable
-from primavista.cli.csv_file import check_writable
 from primavista.cli.frames import Looker, SampledFrame, Seen, is_video_file
 from primavista.cli.progress import progress_bar
-from primavista.errors import (
-    CHOOSE_FOLDER,
-    FileError,
-    InputError,
-    file_error,
-    file_errors,
-    require_extra,
-)
+from primavista.cli.targets import check_copy
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors, require_extra
+from primavista.media.boxes import Box
 from primavista.storage.disk import replacing
+from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from primavista.learner.locating import Located
@@ -33,27 +29,22 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov")
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 TICKS_PER_SECOND = 90_000  # of the time stamps that are written
-KNOWN_COLOUR = "#3DDC97"
+TICK = Fraction(1, TICKS_PER_SECOND)
 UNKNOWN_COLOUR = "#B0B0B0"
-TEXT_COLOUR = "#FFFFFF"
-BAND_COLOUR = (0, 0, 0, 150)
 # one colour per object, by the order in which the objects were taught; told apart on any picture
-COLOURS = (KNOWN_COLOUR, *("#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50"))
+COLOURS = ("#3DDC97", "#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50")
 LAST_CYRILLIC = "\u052f"  # DejaVu Sans has the Latin, Greek and Cyrillic letters up to it
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def check_copy(source: Path, target: Path) -> None:
-    """Refuse a copy that cannot or must not be written, before any work is done."""
+def check_source(source: Path, target: Path) -> None:
+    """Refuse what cannot be annotated, and a copy that cannot or must not be written."""
     if not source.is_file():
         raise InputError(f"--annotate is for one picture or one video file, not {source}")
-    suffixes = VIDEO_SUFFIXES if is_video_file(str(source)) else PICTURE_SUFFIXES
+    suffixes = VIDEO_SUFFIXES if is_video_file(source) else PICTURE_SUFFIXES
     if target.suffix.lower() not in suffixes:
         raise InputError(f"--annotate {target}: the name of the copy ends in {', '.join(suffixes)}")
-    check_writable(target)
-    if target.exists():
-        problem = "is the source itself" if target.samefile(source) else "exists"
-        raise InputError(f"{target} {problem}: give another name")
+    check_copy(source, target)
 
 
 def annotate(
@@ -64,7 +55,7 @@ def annotate(
     `fps` frames per second of a video are looked at; the frames between show the same answer.
     Every answer is yielded.
     """
-    if is_video_file(str(source)):
+    if is_video_file(source):
         yield from _annotate_video(looker, source, target, fps, bad)
         return
     from primavista.media.images import centre_square, decode_image
@@ -109,98 +100,65 @@ def written_video(target: Path, rate: Fraction) -> Iterator[Callable[[Image.Imag
 
     def write(picture: Image.Image, seconds: float) -> None:
         if not streams:
-            streams.append(_add_stream(av, container, rate, picture.size))
+            streams.append(_add_stream(container, rate, picture.size))
         (stream,) = streams
-        cropped = picture.crop((0, 0, stream.width, stream.height))
-        frame = av.VideoFrame.from_image(cropped)
-        frame.pts = round(seconds * TICKS_PER_SECOND)
-        frame.time_base = Fraction(1, TICKS_PER_SECOND)
+        frame = av.VideoFrame.from_image(picture.crop((0, 0, stream.width, stream.height)))
+        frame.pts, frame.time_base = round(seconds * TICKS_PER_SECOND), TICK
         container.mux(stream.encode(frame))
 
-    with replacing(target, keep_suffix=True) as part:
+    with file_errors("write", target, CHOOSE_FOLDER), replacing(target, keep_suffix=True) as part:
         try:
             with av.open(str(part), "w") as container:
                 yield write
                 for stream in streams:
                     container.mux(stream.encode())  # what the encoder still holds
-        except FileError:
-            raise
-        except (av.FFmpegError, OSError) as error:
-            raise file_error("write", target, error, CHOOSE_FOLDER) from error
+        except av.FFmpegError as error:
+            raise OSError(error.strerror) from error
 
 
-def _add_stream(av: Any, container: Any, rate: Fraction, size: tuple[int, int]) -> Any:
-    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
-    stream = container.add_stream(codec, rate=rate)
+def _add_stream(container: Any, rate: Fraction, size: tuple[int, int]) -> Any:
+    stream = container.add_stream("libx264", rate=rate, options={"crf": "20"})
     # yuv420p stores the colours of two by two pixels as one, so both sides must be even
     stream.width, stream.height = (side - side % 2 for side in size)
     stream.pix_fmt = "yuv420p"
-    stream.codec_context.time_base = Fraction(1, TICKS_PER_SECOND)
-    if codec == "libx264":
-        stream.options = {"crf": "20"}
+    stream.codec_context.time_base = TICK
     return stream
 
 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
-    """Return a copy of a picture with a prediction drawn into it.
+    """Return a copy of a picture with a prediction: its name and confidence, or "unknown".
 
-    A band at the bottom shows the name, the confidence and a bar of it, or "unknown"; a rectangle
-    shows the centre square, which is what the network sees.
+    They are beside a rectangle around the centre square, which is what the network sees. There is
+    no percentage next to "unknown": it would read as that of the unknown.
     """
-    canvas = picture.convert("RGBA")
-    layer = Image.new("RGBA", canvas.size)
-    pen = ImageDraw.Draw(layer)
-    label = prediction.label if prediction.known else None
-    _draw_square(pen, canvas.size, UNKNOWN_COLOUR if label is None else KNOWN_COLOUR)
-    _draw_band(pen, canvas.size, label, prediction.confidence)
-    return Image.alpha_composite(canvas, layer).convert("RGB")
-
-
-def _draw_square(pen: ImageDraw.ImageDraw, size: tuple[int, int], colour: str) -> None:
-    width, height = size
-    if width == height:
-        return
-    side = min(width, height)
-    left, top = (width - side) // 2, (height - side) // 2
-    square = (left, top, left + side - 1, top + side - 1)
-    outline = (*ImageColor.getrgb(colour)[:3], 160)
-    pen.rectangle(square, outline=outline, width=max(1, side // 200))
-
-
-def _draw_band(
-    pen: ImageDraw.ImageDraw, size: tuple[int, int], label: str | None, confidence: float
-) -> None:
-    width, height = size
-    side = min(width, height)
-    band = max(16, side // 8)
-    bar = max(2, band // 8)
-    pen.rectangle((0, height - band, width, height), fill=BAND_COLOUR)
-    share = ""  # next to "unknown", a percentage would read as that of the unknown
-    if label is not None:
-        share = f"{100 * confidence:.0f} %"
-        pen.rectangle((0, height - bar, round(width * confidence), height), fill=KNOWN_COLOUR)
-    font, name = font_for(printable(label) if label else "unknown", max(10, side // 14))
-    room = width - 3 * bar - font.getlength(share) - 2 * bar
-    while len(name) > 1 and font.getlength(name) > room:
-        name = name[:-2] + "…" if len(name) > 2 else "…"
-    middle = height - bar - (band - bar) // 2
-    colour = UNKNOWN_COLOUR if label is None else TEXT_COLOUR
-    pen.text((2 * bar, middle), name, font=font, fill=colour, anchor="lm")
-    pen.text((width - 2 * bar, middle), share, font=font, fill=TEXT_COLOUR, anchor="rm")
+    side = min(picture.size)
+    left, top = ((length - side) // 2 for length in picture.size)
+    square = Box(left, top, left + side - 1, top + side - 1)
+    if not prediction.known or prediction.label is None:
+        return _draw(picture, [(square, UNKNOWN, UNKNOWN_COLOUR)])
+    text = f"{prediction.label} {100 * prediction.confidence:.0f} %"
+    return _draw(picture, [(square, text, COLOURS[0])])
 
 
 def draw_boxes(picture: Image.Image, found: list[Located], labels: list[str]) -> Image.Image:
     """Return a copy of a picture with boxes; the order of `labels` decides the colours."""
+    colours = dict(zip(labels, cycle(COLOURS), strict=False))
+    drawn = []
+    for one in reversed(found):
+        text = f"{one.label} {100 * one.confidence:.0f} %"
+        drawn.append((one.box, text, colours.get(one.label, COLOURS[0])))
+    return _draw(picture, drawn)
+
+
+def _draw(picture: Image.Image, boxes: Sequence[tuple[Box, str, str]]) -> Image.Image:
+    """Return a copy of a picture with boxes, each with a text in its upper left corner."""
     canvas = picture.convert("RGB")
     pen = ImageDraw.Draw(canvas)
     side = min(canvas.size)
     thick, text_size = max(2, side // 140), max(11, side // 24)
-    for one in reversed(found):
-        place = labels.index(one.label) if one.label in labels else 0
-        colour = COLOURS[place % len(COLOURS)]
-        box = one.box
+    for box, label, colour in boxes:
         pen.rectangle((box.left, box.top, box.right, box.bottom), outline=colour, width=thick)
-        font, text = font_for(f"{printable(one.label)} {100 * one.confidence:.0f} %", text_size)
+        font, text = font_for(printable(label), text_size)
         wide, high = font.getlength(text) + 8, text_size + 6
         left = min(max(box.left, 0), max(canvas.width - wide, 0))
         top = box.top - high if box.top >= high else box.top

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
 
 
-def undo(
-    model: Path,
-) -> None:
+def undo(model: Path) -> None:
     """Take back the last lesson, renaming or forgetting: one step, also after a restart.
 
     Example: `primavista undo kitchen.pv`
@@ -24,11 +22,7 @@ def undo(
     _change(model, lambda learner: learner.undo())
 
 
-def rename(
-    model: Path,
-    name: str,
-    new: str,
-) -> None:
+def rename(model: Path, name: str, new: str) -> None:
     """Give a known object another name.
 
     Example: `primavista rename kitchen.pv mug cup`
@@ -39,10 +33,7 @@ def rename(
     _change(model, lambda learner: learner.rename(name, new))
 
 
-def forget(
-    model: Path,
-    name: str,
-) -> None:
+def forget(model: Path, name: str) -> None:
     """Remove a known object; `primavista undo` brings it back, until the next change.
 
     Example: `primavista forget kitchen.pv mug`

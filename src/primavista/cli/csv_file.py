@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from primavista.errors import CHOOSE_FOLDER, FileError, file_errors
+from primavista.errors import CHOOSE_FOLDER, file_errors
 from primavista.storage.disk import write_atomically
 
 # A spreadsheet takes a text that begins with one of these for a formula.
@@ -46,15 +45,3 @@ def safe_cell(value: object) -> str:
         return str(value)
     text = str(value)
     return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def check_writable(path: Path | None) -> None:
-    """Refuse a file in a folder that cannot be written to, before any work is done."""
-    if path is None:
-        return
-    folder = path.expanduser().absolute().parent
-    if not os.access(folder, os.W_OK):
-        reason = "permission denied" if folder.is_dir() else "there is no such folder"
-        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
-    if path.expanduser().is_dir():
-        raise FileError(f"cannot write {path}: it is a folder. Name a file in it")

@@ -27,7 +27,7 @@ app = CommandGroup(
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-Size = Annotated[int | None, typer.Option(min=8, max=4096)]
+SHEET_ROWS, SHEET_COLUMNS = 20, 11
 Labels = Literal["object", "category"]
 Sessions = Annotated[int | None, typer.Option(min=1)]
 Factors = Annotated[list[str] | None, typer.Option("--factor")]
@@ -109,7 +109,7 @@ def core50(
 def pack(
     source: str,
     store: Path,
-    size: Size = None,
+    size: Annotated[int | None, typer.Option(min=8, max=4096)] = None,
     test: list[str] | None = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     full_test: bool = False,
@@ -139,24 +139,18 @@ def pack(
     """
     from primavista.streams import store as stores
 
-    options: dict[str, Any] = {
-        "labels": labels,
-        "sessions": sessions,
-        "factors": factors,
-        "skip_bad": skip_bad,
-    }
-    options |= {"max_frames": max_frames, "fps": fps, "cache": cache, "test_sessions": test}
+    options: dict[str, Any] = {"labels": labels, "sessions": sessions, "factors": factors}
+    options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}
+    options |= {"test": "full" if full_test else None, "test_sessions": test}
     with resumable():
-        data = open_data(source, size, test="full" if full_test else None, **options)
+        data = open_data(source, size, **options)
         with progress_bar("packing frames") as progress:
             packed = stores.pack(data, store, workers, progress)
     typer.echo(f"{describe_dataset(packed)} in {store}")
 
 
 @app.add
-def verify(
-    store: Path,
-) -> None:
+def verify(store: Path) -> None:
     """Read a packed store and compare every piece with its checksum; exit code 1 if one differs.
 
     Example: `primavista data verify ~/data/core50.store`
@@ -182,31 +176,25 @@ def verify(
 def sheet(
     source: str,
     picture: Path,
-    classes: Annotated[int, typer.Option(min=1)] = 20,
-    sessions: Annotated[int, typer.Option(min=1)] = 11,
     thumb: Annotated[int, typer.Option(min=8, max=1024)] = 64,
-    size: Size = None,
-    labels: Labels | None = None,
     skip_bad: bool = False,
 ) -> None:
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
+
+    There are at most 20 rows and 11 columns.
 
     Example: `primavista data sheet rendered:objects=2,frames=3 sheet.png`
 
     Args:
         picture: PNG file to write.
-        size: Side of the frames in pixels (default: 128).
-        classes: Largest number of rows.
-        sessions: Largest number of columns.
         thumb: Side of a thumbnail in pixels.
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(source, size, labels=labels, skip_bad=skip_bad)
-    step = max(1, -(-len(data.classes) // classes))
-    image = contact_sheet(
-        data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb
-    )
+    data = open_data(source, skip_bad=skip_bad)
+    step = max(1, -(-len(data.classes) // SHEET_ROWS))
+    classes = range(0, len(data.classes), step)
+    image = contact_sheet(data, classes=classes, columns=SHEET_COLUMNS, tile=thumb)
     with file_errors("write", picture, CHOOSE_FOLDER):
         image.save(picture, "PNG")
     typer.echo(f"wrote {picture}")

@@ -48,12 +48,10 @@ def doctor() -> None:
     error.
     """
     table = Table(title="primavista doctor", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column()
     findings = [*_machine(), *_devices(), *_weights(), *_extras()]
     for finding in findings:
         text = f"[red]{finding.text}[/red]" if finding.broken else finding.text
-        table.add_row(finding.name, text)
+        table.add_row(f"[bold]{finding.name}[/bold]", text)
     Console().print(table)
     if any(finding.broken for finding in findings):
         raise typer.Exit(1)
@@ -67,69 +65,47 @@ def _machine() -> Iterator[Finding]:
     yield Finding("primavista", __version__)
     yield Finding("Python", python, broken=sys.version_info < (3, 11))
     yield Finding("processors", str(len(affinity(0)) if affinity else os.cpu_count()))
-    yield Finding("data", "rendered objects are built in; CORe50: primavista data core50 --help")
     yield Finding("disk", f"{free:.1f} GiB free here{warning}")
 
 
 def _devices() -> Iterator[Finding]:
-    try:
-        runtime = importlib.import_module("onnxruntime")
-        yield Finding("ONNX Runtime", runtime.__version__)
-    except ImportError as error:
-        text = f"does not import ({error}): pip install onnxruntime"
-        yield Finding("ONNX Runtime", text, broken=True)
-    if importlib.util.find_spec("torch") is None:
-        return
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError as error:
-        text = f"does not import ({error}): {_install('train')}"
-        yield Finding("torch", text, broken=True)
-        return
-    yield Finding("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
-    if not torch.cuda.is_available():
+    for module in ("onnxruntime", "torch"):
+        if importlib.util.find_spec(module) is None and module == "torch":
+            return
+        try:
+            yield Finding(module, importlib.import_module(module).__version__)
+        except ImportError as error:
+            text = f"does not import ({error}): pip install {module}"
+            yield Finding(module, text, broken=True)
+            return
+    cuda = importlib.import_module("torch").cuda
+    if not cuda.is_available():
         yield Finding("GPU", "none that torch can use: everything runs on the CPU")
-    for k in range(torch.cuda.device_count()):
-        memory = torch.cuda.get_device_properties(k).total_memory / 2**30
-        yield Finding(f"GPU {k}", f"{torch.cuda.get_device_name(k)}, {memory:.0f} GiB")
+    for k in range(cuda.device_count()):
+        memory = cuda.get_device_properties(k).total_memory / 2**30
+        yield Finding(f"GPU {k}", f"{cuda.get_device_name(k)}, {memory:.0f} GiB")
 
 
 def _weights() -> Iterator[Finding]:
     from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 
-    for name, source in SOURCES.items():
-        title = f"weights {name}"
-        if name == "mobilenet_v1/timm":
-            yield Finding(title, "downloaded from the hub when they are asked for")
-            continue
-        if name != SHIPPED and importlib.util.find_spec("torch") is None:
-            yield Finding(title, f"[yellow]needs torch[/yellow]: {_install('train')}")
-            continue
-        try:
-            if name == SHIPPED:
-                tensors = len(load_source(source, name))
-            else:
-                from primavista.networks.weights import load_state
-
-                tensors = len(load_state(source, name))
-        except ImportError:
-            yield Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}")
-        except PrimavistaError as error:
-            yield Finding(title, str(error), broken=True)
-        else:
-            text = f"{tensors} tensors, the checksum is right, {source.licence}"
-            yield Finding(title, text)
+    try:
+        tensors = len(load_source(SOURCES[SHIPPED], SHIPPED))
+    except PrimavistaError as error:
+        yield Finding(f"weights {SHIPPED}", str(error), broken=True)
+    else:
+        text = f"{tensors} tensors, the checksum is right, {SOURCES[SHIPPED].licence}"
+        yield Finding(f"weights {SHIPPED}", text)
 
 
 def _extras() -> Iterator[Finding]:
     packages = importlib.metadata.packages_distributions()
     for extra, (module, purpose) in EXTRAS.items():
-        text = f"[yellow]not installed[/yellow] ({purpose}): {_install(extra)}"
-        if importlib.util.find_spec(module) is not None:
-            versions = [importlib.metadata.version(one) for one in packages.get(module, [])]
-            text = f"{module} {' '.join(versions[:1])} ({purpose})"
-        yield Finding(f"extra {extra}", text)
-
-
-def _install(extra: str) -> str:
-    return f'pip install "primavista\\[{extra}]"'
+        if importlib.util.find_spec(module) is None:
+            missing = f'pip install "primavista\\[{extra}]"'
+            yield Finding(
+                f"extra {extra}", f"[yellow]not installed[/yellow] ({purpose}): {missing}"
+            )
+            continue
+        versions = [importlib.metadata.version(one) for one in packages.get(module, [])]
+        yield Finding(f"extra {extra}", f"{module} {' '.join(versions[:1])} ({purpose})")

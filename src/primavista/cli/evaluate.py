@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from primavista.cli.arguments import AsJson, MaxFrames, Threshold, VideoFps, load_learner, printable
-from primavista.cli.csv_file import check_writable, write_csv
+from primavista.cli.csv_file import write_csv
 from primavista.cli.progress import progress_bar
+from primavista.cli.targets import check_writable
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation
@@ -74,10 +76,9 @@ def _rows(result: Evaluation) -> list[tuple[object, ...]]:
     """The rows of the CSV file, one per video."""
     rows: list[tuple[object, ...]] = []
     for video in result.videos:
-        said = "" if video.problem else video.said
-        is_right = "" if video.problem else video.said == video.right
+        said = ("", "") if video.problem else (video.said, video.said == video.right)
         frames = (video.frames, video.frames_right)
-        rows.append((video.name, video.truth, video.taught, said, is_right, *frames, video.problem))
+        rows.append((video.name, video.truth, video.taught, *said, *frames, video.problem))
     return rows
 
 
@@ -119,11 +120,10 @@ def _print_confusion(result: Evaluation, console: Console) -> None:
             table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
         console.print(table)
         return
-    mistakes = [
-        (count, name, answer)
-        for name, row in zip(rows, counts, strict=True)
-        for answer, count in zip(columns, row, strict=True)
-        if answer not in (name, columns[-1]) and count
-    ]
-    for count, name, answer in sorted(mistakes, reverse=True)[:MOST_CONFUSED]:
-        console.print(Text(printable(f"{name} was taken for {answer} in {count} frames")))
+    mistakes: Counter[str] = Counter()
+    for name, row in zip(rows, counts, strict=True):
+        for answer, count in zip(columns[:-1], row, strict=False):  # the last one is "unknown"
+            if answer != name:
+                mistakes[f"{name} was taken for {answer}"] = int(count)
+    for mistake, count in (+mistakes).most_common(MOST_CONFUSED):
+        console.print(Text(printable(f"{mistake} in {count} frames")))

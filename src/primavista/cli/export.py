@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from primavista.cli.arguments import printable
-from primavista.errors import InputError, require_extra
+from primavista.cli.targets import check_copy
+from primavista.errors import require_extra
 
 
 def export(
@@ -38,22 +39,11 @@ def export(
     from primavista.learner.learner import Learner
 
     target = out or model.parent / f"{model.stem}{SUFFIXES[kind]}"
-    _check_target(model, target, force)
     learner = Learner.load(model, device="cpu")
+    check_copy(model, target, " with -o, or --force to write over it", replace=force)
     write(learner, target, kind)
     console = Console(highlight=False, soft_wrap=True)
     names = ", ".join(printable(label) for label in learner.labels)
     console.print(f"{printable(str(target))}: {names}", markup=False)
     megabytes = target.stat().st_size / 1e6
     console.print(f"{megabytes:.1f} MB, equal to torch on trial frames", markup=False)
-
-
-def _check_target(model: Path, target: Path, force: bool) -> None:
-    if not target.exists():
-        return
-    if model.exists() and target.samefile(model):
-        raise InputError(f"{target} is the learner itself: give another name")
-    if target.is_dir():
-        raise InputError(f"{target} is a folder: give the name of a file in it")
-    if not force:
-        raise InputError(f"{target} exists: give another name with -o, or --force to write over it")

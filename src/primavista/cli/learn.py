@@ -95,30 +95,32 @@ def learn(
     how |= {"seconds": seconds, "region": chosen_region(region)}
     lessons = find_lessons(sources, label)
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
-    asked = {name: value for name, value in given.items() if value is not None}
     options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
+    options |= {name: value for name, value in given.items() if value is not None}
     with resumable(), file_lock(model) as target, stages(len(lessons)) as (bars, show):
         if weights is not None and target.exists():
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
-        learner = open_learner(target, device=device, **options, **asked)
+        learner = open_learner(target, device=device, **options)
         changed = threshold not in (None, learner.threshold)
         learner.threshold = learner.threshold if threshold is None else threshold
         if on == HERE:
-            parts = _learn_here(learner, lessons, again, not no_coach, show, how)
+            parts = _learn_here(learner, lessons, show, again, not no_coach, how)
         else:
-            parts = _learn_on_cluster(learner, lessons, on, again, show, how)
+            parts = _learn_on_cluster(learner, lessons, show, again, on, how)
         statuses: Counter[str] = Counter()
         for outcomes in parts:
             if any(outcome.status == "learned" for outcome in outcomes):
                 learner.save(target)
             for outcome in outcomes:
                 number = statuses.total()
+                lesson = lessons[number]
                 if as_json:
-                    position = {"lesson": number + 1, "of": len(lessons)}
-                    typer.echo(json.dumps(position | _record(lessons[number], outcome)))
+                    record = {"lesson": number + 1, "of": len(lessons), "label": lesson.label}
+                    record |= {"source": lesson.name, **asdict(outcome)}
+                    typer.echo(json.dumps(record))
                 else:
-                    text = _outcome_text(lessons[number], outcome, learner.labels)
+                    text = _outcome_text(lesson, outcome, learner.labels)
                     Console(highlight=False).print(text, soft_wrap=True)
                 statuses[outcome.status] += 1
                 bars.advance(bars.task_ids[0])
@@ -161,9 +163,9 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson
 def _learn_here(
     learner: Learner,
     lessons: Sequence[SourceLesson],
+    show: ShowStage,
     again: bool,
     coach: bool,
-    show: ShowStage,
     how: dict[str, Any],
 ) -> Iterator[list[LessonOutcome]]:
     """Learn one lesson after the other; yield the outcome of each, before the next one begins."""
@@ -200,9 +202,9 @@ def learn_shown(
 def _learn_on_cluster(
     learner: Learner,
     lessons: Sequence[SourceLesson],
-    on: str,
-    again: bool,
     show: ShowStage,
+    again: bool,
+    on: str,
     how: dict[str, Any],
 ) -> Iterator[list[LessonOutcome]]:
     """Learn all lessons on the machines of a cluster; yield the outcomes of each merged part."""
@@ -221,16 +223,6 @@ def _learn_on_cluster(
     with ray_cluster("" if on == RAY else on) as ray:
         show("learning on the cluster")
         yield from teach(learner, resolved, ray, partial(learn_lesson, **how))
-
-
-def _record(lesson: SourceLesson, outcome: LessonOutcome) -> dict[str, Any]:
-    fields = {
-        "learned": ("id", "frames", "seconds", "note"),
-        ALREADY_TAUGHT: ("id",),
-        "failed": ("reason",),
-    }
-    facts = {name: getattr(outcome, name) for name in fields[outcome.status]}
-    return {"label": lesson.label, "source": lesson.name, "status": outcome.status, **facts}
 
 
 def _outcome_text(lesson: SourceLesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:

@@ -12,11 +12,12 @@ import typer
 
 from primavista.cli import arguments
 from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
-from primavista.cli.csv_file import check_writable, write_csv
+from primavista.cli.csv_file import write_csv
 from primavista.cli.frames import Looker, Seen, sample_frames
 from primavista.cli.locate import Locator
 from primavista.cli.progress import progress_bar
 from primavista.cli.recognise import Recogniser
+from primavista.cli.targets import check_writable
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
 from primavista.media.addresses import is_live, live_name
 from primavista.storage.names import UNKNOWN
@@ -120,9 +121,9 @@ def _check_sources(
     if annotate is not None:
         if len(sources) > 1:
             raise InputError("--annotate is for one picture or one video file: name one")
-        from primavista.cli.annotate import check_copy
+        from primavista.cli.annotate import check_source
 
-        check_copy(Path(sources[0]).expanduser(), annotate)
+        check_source(Path(sources[0]).expanduser(), annotate)
 
 
 def look(looker: Looker[Seen], sources: Sequence[str], bad: BadFiles, **how: Any) -> Iterator[Seen]:

@@ -9,22 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import typer
+from rich import progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from primavista.cli.arguments import printable
 
 if TYPE_CHECKING:
-    from primavista.progress import Progress as ReportsProgress
+    from primavista.progress import Progress
 
 
 class ShowStage(Protocol):
@@ -35,19 +27,19 @@ class ShowStage(Protocol):
 
 
 @contextmanager
-def stages(lessons: int = 0) -> Iterator[tuple[Progress, ShowStage]]:
+def stages(lessons: int = 0) -> Iterator[tuple[progress.Progress, ShowStage]]:
     """Show a bar for the current stage, below one for several lessons; nothing off a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.SpinnerColumn(),
+        "{task.description}",
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        "left",
+        progress.TimeRemainingColumn(),
     )
-    with Progress(
+    with progress.Progress(
         *columns,
         console=console,
         transient=True,
@@ -69,7 +61,7 @@ def stages(lessons: int = 0) -> Iterator[tuple[Progress, ShowStage]]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[ReportsProgress]:
+def progress_bar(what: str) -> Iterator[Progress]:
     """Show how far one thing is, for example "packing frames"; yield a `Progress`."""
     with stages() as (_, show):
         show(what)

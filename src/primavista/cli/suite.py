@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 RESULTS = Path("primavista-runs")
 TABLE_ROWS = 12  # of the live table
 BAR_WIDTH = 30  # characters
-QUIET_SECONDS = 30.0  # between lines, without a terminal
 MARKS = {"failed": "[red]failed", "done": "[green]done", "running": ""}
 
 
@@ -86,7 +84,7 @@ def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor
 def run_with_progress(
     console: Console, suite: Suite, executor: Executor, trackers: Sequence[Tracker] = ()
 ) -> list[CellState]:
-    """Run a suite with a live table, or with a line now and then if there is no terminal.
+    """Run a suite with a live table, or with a line per cell if there is no terminal.
 
     The cells that failed are printed and returned. Ctrl-C ends the command with code 130.
     """
@@ -141,26 +139,23 @@ def summary(states: Sequence[CellState], at_once: int) -> str:
 
 
 class SuiteView:
-    """The live table of a suite; without a terminal, a line per cell and a few in between."""
+    """The live table of a suite; without a terminal, a line per cell."""
 
     def __init__(self, console: Console, suite: Suite, at_once: int) -> None:
         self.console, self.suite, self.at_once = console, suite, at_once
         self._frames: tuple[int, int] | None = None  # rendered so far, and in all
-        self._printed_at = time.monotonic()
 
     def on_frames(self, done: int, total: int | None) -> None:
         """Show how many frames are rendered."""
         self._frames = None if total is None or done >= total else (done, total)
-        self._print_sometimes(f"drawing frames: {done} of {total}")
 
     def on_event(self, state: CellState, event: CellEvent) -> None:
-        """Show that a cell has got further."""
-        if event.kind == "done":
-            self._print(f"{state.planned.title}: {state.accuracy:.1f} %")
-        elif event.kind in ("failed", "restarted"):
-            self._print(f"{state.planned.title}: {event.reason}")
-        else:
-            self._print_sometimes(summary(self.suite.states, self.at_once))
+        """Show that a cell has ended, where there is no table that shows it."""
+        if self.console.is_terminal or event.kind not in ("done", "failed", "restarted"):
+            return
+        result = f"{state.accuracy:.1f} %" if event.kind == "done" else event.reason
+        text = printable(f"{state.planned.title}: {result}")
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def table(self) -> Group:
         """Return the live table and a summary, for the terminal."""
@@ -182,15 +177,6 @@ class SuiteView:
             bar = _bar(state.batch, state.batches)
             table.add_row(Text(printable(name)), bar, position, accuracy, status)
         return Group(table, f"[dim]{summary(self.suite.states, self.at_once)}[/dim]")
-
-    def _print_sometimes(self, text: str) -> None:
-        if time.monotonic() - self._printed_at >= QUIET_SECONDS:
-            self._printed_at = time.monotonic()
-            self._print(text)
-
-    def _print(self, text: str) -> None:
-        if not self.console.is_terminal:
-            self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def _bar(done: int, total: int | None) -> ProgressBar:

@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,7 +24,6 @@ from primavista.cli.arguments import (
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose
-MAX_NAMES = 8  # objects that are listed when the service starts
 
 
 def teach(
@@ -77,23 +76,14 @@ def teach(
 
     def ready(*addresses: str) -> None:
         pages = [f"{one}/#token={token}" if token else f"{one}/" for one in addresses]
-        _announce(model, learner.labels, pages)
+        _announce(model, pages)
         if browser:
             Thread(target=webbrowser.open, args=(pages[0],), daemon=True).start()
 
     path = resolved(model)
-    options = {"strategy": strategy, "size": size}
-    with open_for_teaching(path, device, threshold=threshold, **options) as learner:
-        serve(
-            learner,
-            path,
-            host=host,
-            port=port,
-            token=token,
-            tls=tls,
-            camera=camera,
-            ready=ready,
-        )
+    options: dict[str, Any] = {"strategy": strategy, "size": size, "threshold": threshold}
+    with open_for_teaching(path, device, **options) as learner:
+        serve(learner, path, host=host, port=port, token=token, tls=tls, camera=camera, ready=ready)
 
 
 def _chosen_token(token: str | None, no_token: bool) -> str | None:
@@ -108,15 +98,10 @@ def _chosen_token(token: str | None, no_token: bool) -> str | None:
     return token or secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def _announce(model: Path, labels: Sequence[str], pages: Sequence[str]) -> None:
+def _announce(model: Path, pages: Sequence[str]) -> None:
     """Print the address of the page, on a line of its own, then the one for other machines."""
-    names = [printable(label) for label in labels[:MAX_NAMES]]
-    known = ", ".join(names) or "nothing taught yet"
-    if len(labels) > MAX_NAMES:
-        known += " ..."
     console = Console(highlight=False, soft_wrap=True)
-    name = f"[bold]{escape(printable(model.name))}[/bold]"
-    console.print(f"{name} ({escape(known)}) can be taught at")
+    console.print(f"[bold]{escape(printable(model.name))}[/bold] can be taught at")
     console.print(f"  [bold cyan]{escape(pages[0])}[/bold cyan]")
     for page in pages[1:]:
         console.print(f"and from other machines at\n  [bold cyan]{escape(page)}[/bold cyan]")
