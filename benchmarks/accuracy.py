@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from primavista.media.frames import crop_and_resize
+from primavista.media.images import centre_square
 from primavista.networks.base import build
 from primavista.strategies.creation import create
 from primavista.strategies.from_scratch import FromScratch
@@ -69,7 +69,7 @@ STRATEGIES = [
 
 
 def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
-    return crop_and_resize(Image.open(io.BytesIO(entry[1])), entry[2])
+    return centre_square(Image.open(io.BytesIO(entry[1])), entry[2])
 
 
 def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:

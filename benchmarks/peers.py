@@ -82,7 +82,7 @@ def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
     import numpy as np
     from PIL import Image
 
-    from primavista.media.frames import crop_and_resize
+    from primavista.media.images import centre_square
 
     with tarfile.open(tar) as archive:
         files: dict[str, dict[str, list[str]]] = {}
@@ -96,7 +96,7 @@ def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
             for names in list(tracks.values())[:TRACKS]:
                 opened = [archive.extractfile(name) for name in names[:FRAMES]]
                 pictures = [Image.open(io.BytesIO(file.read())) for file in opened if file]
-                found.append((label, np.stack([crop_and_resize(p, size) for p in pictures])))
+                found.append((label, np.stack([centre_square(p, size) for p in pictures])))
     return found
 
 

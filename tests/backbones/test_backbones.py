@@ -18,7 +18,7 @@ from primavista import InputError
 from primavista.backbones import weights
 from primavista.backbones.weights import SOURCES, WeightsError
 from primavista.errors import MissingExtraError
-from primavista.media.frames import crop_and_resize
+from primavista.media.images import centre_square
 from primavista.networks.base import NETWORKS, build, rebuild
 from primavista.networks.mobilenet_v1 import Conv
 from primavista.networks.weights import load_state, parse
@@ -28,7 +28,7 @@ CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, S
 
 def cat(shared, size: int) -> torch.Tensor:
     return torch.from_numpy(
-        crop_and_resize(Image.open(shared / "data" / "photos" / "cat.jpg"), size)
+        centre_square(Image.open(shared / "data" / "photos" / "cat.jpg"), size)
     )[None]
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from primavista import Learner
 from primavista.backbones.reference import generic_frames
 from primavista.media.arrays import to_numpy
-from primavista.media.frames import crop_and_resize
+from primavista.media.images import centre_square
 from primavista.networks.base import Backbone, build
 from primavista.networks.middle import MiddleBackbone, shipped_reference_of
 from primavista.strategies.conformance import tiny_backbone, toy_batch
@@ -310,7 +310,7 @@ def test_real_frames_with_the_settings_that_it_ships_with(shared: Path):
                 part = parts["test" if int(session[1:]) in (3, 7, 10) else "train"]
                 picture = Image.open(io.BytesIO(archive.extractfile(member).read()))
                 for column, value in zip(
-                    part, (crop_and_resize(picture, 128), category, int(session[1:])), strict=True
+                    part, (centre_square(picture, 128), category, int(session[1:])), strict=True
                 ):
                     column.append(value)
     classes = sorted(set(parts["train"][1]))

@@ -12,7 +12,8 @@ from torch import nn
 
 from primavista import FileError, InputError, Learner
 from primavista.learner.prediction import is_known
-from primavista.media.frames import Selection, crop_and_resize
+from primavista.media.frames import Selection
+from primavista.media.images import centre_square
 from primavista.networks.base import build
 from primavista.nn.renorm import replace_batch_norm
 from primavista.strategies.builtin import STRATEGIES
@@ -176,8 +177,8 @@ def test_the_crop_is_the_centre():
     """A 3 x 9 image whose middle third is white: the centre square is white, to the last pixel."""
     image = np.zeros((3, 9, 3), np.uint8)
     image[:, 3:6] = 255
-    assert crop_and_resize(image, 3).min() == 255
-    assert crop_and_resize(image.transpose(1, 0, 2), 3).min() == 255
+    assert centre_square(image, 3).min() == 255
+    assert centre_square(image.transpose(1, 0, 2), 3).min() == 255
 
 
 def test_dslda_solves_anew_after_every_batch():

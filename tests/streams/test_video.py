@@ -20,7 +20,8 @@ from PIL import Image
 import primavista as pv
 from primavista.media import camera, decode
 from primavista.media import video as module
-from primavista.media.frames import Frames, crop_and_resize
+from primavista.media.frames import Frames
+from primavista.media.images import centre_square
 from primavista.media.video import (
     BadFiles,
     Camera,
@@ -88,14 +89,14 @@ def test_the_crop_is_the_one_of_fit(tmp_path: Path) -> None:
     path = media.make_video(tmp_path / "v.mp4", 3, frame=lambda i: media.corners())
     with av.open(str(path)) as container:
         expected = [
-            crop_and_resize(frame.to_ndarray(format="rgb24"), 24)
+            centre_square(frame.to_ndarray(format="rgb24"), 24)
             for frame in container.decode(video=0)
         ]
     assert np.array_equal(open_frames(path, size=24).frames, np.stack(expected))
     Image.fromarray(media.corners()).save(tmp_path / "p.png")
     assert np.array_equal(
         open_frames(tmp_path / "p.png", size=24).frames[0],
-        crop_and_resize(media.corners(), 24),
+        centre_square(media.corners(), 24),
     )
 
 
@@ -104,7 +105,7 @@ def test_rotation_metadata_is_honoured(tmp_path: Path, rotation: int, turns: int
     path = media.make_video(
         tmp_path / "v.mp4", 3, frame=lambda i: media.corners(), rotation=rotation
     )
-    expected = crop_and_resize(np.rot90(media.corners(), turns), 16).astype(
+    expected = centre_square(np.rot90(media.corners(), turns), 16).astype(
         int
     )  # counter-clockwise, as the display matrix counts
     assert np.abs(open_frames(path, size=16).frames[0].astype(int) - expected)[2:6, 2:6].max() < 30
@@ -118,7 +119,7 @@ def test_a_picture_is_turned_as_its_exif_says(tmp_path: Path) -> None:
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise
     Image.fromarray(media.corners()).save(tmp_path / "p.png", exif=exif)
     clip = open_frames(tmp_path / "p.png", size=16)
-    assert np.array_equal(clip.frames[0], crop_and_resize(np.rot90(media.corners(), -1), 16))
+    assert np.array_equal(clip.frames[0], centre_square(np.rot90(media.corners(), -1), 16))
 
 
 def test_sixteen_bit_pictures_keep_their_upper_bits(tmp_path: Path) -> None:

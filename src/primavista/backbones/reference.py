@@ -17,7 +17,8 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from primavista.backbones.spec import Spec
-from primavista.media.frames import FrameArray, crop_and_resize
+from primavista.media.frames import FrameArray
+from primavista.media.images import centre_square
 
 DATA = Path(__file__).with_name("data")
 SHEET = DATA / "generic.jpg"  # the frames on one sheet
@@ -40,7 +41,7 @@ def generic_frames(size: int) -> FrameArray:
     with Image.open(SHEET) as sheet:
         pixels = np.asarray(sheet.convert("RGB"))
     tiles = pixels.reshape(SHEET_ROWS, TILE_SIDE, SHEET_COLUMNS, TILE_SIDE, 3).swapaxes(1, 2)
-    frames = [crop_and_resize(tile, size) for tile in tiles.reshape(-1, TILE_SIDE, TILE_SIDE, 3)]
+    frames = [centre_square(tile, size) for tile in tiles.reshape(-1, TILE_SIDE, TILE_SIDE, 3)]
     return np.stack(frames)
 
 

@@ -11,13 +11,8 @@ from PIL import Image
 from primavista.errors import InputError
 from primavista.learner.strategy import TaughtStrategy
 from primavista.media.arrays import array_namespace
-from primavista.media.frames import (
-    FrameArray,
-    ImageLike,
-    Indices,
-    crop_and_resize,
-    lesson_id,
-)
+from primavista.media.frames import FrameArray, ImageLike, Indices, lesson_id
+from primavista.media.images import centre_square
 from primavista.progress import Progress
 
 # Frames whose features are computed together. Fixed, so that features do not depend on how fast the
@@ -124,7 +119,7 @@ class LessonBuffer:
             bgr: Whether the colours of an array are in the order blue, green, red, as OpenCV has
                 them.
         """
-        frame = crop_and_resize(image, self.size)
+        frame = centre_square(image, self.size)
         if bgr and isinstance(image, Image.Image):
             raise InputError("a PIL image is RGB: leave out bgr")
         self._frames.append(frame[..., ::-1] if bgr else frame)

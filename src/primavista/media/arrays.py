@@ -55,6 +55,11 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(to_device(array, "cpu"))
 
 
+def as_numpy(image: Any) -> Any:
+    """Return a tensor as a numpy array without its gradient, and anything else unchanged."""
+    return image.detach().cpu().numpy() if is_torch_array(image) else image
+
+
 def to_library_of(array: np.ndarray[Any, Any], like: Array) -> Array:
     """Convert a numpy array to the library and the device of another array."""
     return array_namespace(like).asarray(array, device=like.device)

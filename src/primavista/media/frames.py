@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from primavista.errors import InputError
-from primavista.media.arrays import chosen_rows, is_torch_array, like_indices
+from primavista.media.arrays import as_numpy, chosen_rows, is_torch_array, like_indices
 from primavista.media.images import (
     MIN_SIDE,
     ImageArray,
@@ -56,6 +56,7 @@ FramesLike: TypeAlias = "Frames | ImageArray | Tensor | Sequence[ImageLike]"
 # All that a learner takes: images, or the path of a picture, a video or a folder of pictures.
 LearnerInput: TypeAlias = "FramesLike | ImageLike | str | Path"
 IDENTIFYING_FRAMES = 8
+NO_FRAMES = "there are no frames: give at least one"
 
 
 class Selection:
@@ -104,28 +105,6 @@ class LazyFrames:
         return like_indices(np.stack([self._read(int(i)) for i in rows]), indices)
 
 
-class SwappedChannels:
-    """Frames with red and blue exchanged as they are read.
-
-    Args:
-        frames: The frames, with their colours in the order blue, green, red.
-    """
-
-    def __init__(self, frames: Frames) -> None:
-        self._frames = frames
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def __getitem__(self, indices: Indices) -> FrameArray:
-        return frames_at(self._frames, indices)[..., ::-1]
-
-
-def as_numpy(image: Any) -> Any:
-    """Return a torch tensor as a numpy array, and anything else unchanged."""
-    return image.detach().cpu().numpy() if is_torch_array(image) else image
-
-
 def checked_frames(images: object) -> Frames:
     """Check that the argument is a sequence of frames.
 
@@ -149,7 +128,7 @@ def checked_frames(images: object) -> Frames:
             "  right: strategy.learn(np.stack(images), labels)"
         )
     if len(images) < 1:
-        raise InputError("there are no frames: give at least one")
+        raise InputError(NO_FRAMES)
     return images
 
 
@@ -170,6 +149,20 @@ def frames_at(images: Frames, indices: Indices) -> FrameArray:
     return chunk  # type: ignore[no-any-return]
 
 
+def frame_at(images: Frames, index: int) -> ImageArray:
+    """Read one frame and check its type and shape.
+
+    Args:
+        images: The frames.
+        index: The index of the frame.
+
+    Raises:
+        InputError: If `images[indices]` does not give frames.
+    """
+    frame: ImageArray = frames_at(images, np.array([index]))[0]
+    return frame
+
+
 def wrong_chunk(chunk: object) -> InputError:
     """Return the error for `frames[indices]` that is not an array of frames."""
     shape = tuple(getattr(chunk, "shape", ()))
@@ -187,25 +180,6 @@ def chunks(count: int, size: int) -> Iterator[Indices]:
         size: The largest number of indices in a chunk.
     """
     return iter(np.array_split(np.arange(count), -(-count // size)))
-
-
-def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
-    """Cut out the centre square of an image and resize it, see `centre_square`.
-
-    Args:
-        image: An image of any size, which may also be a tensor.
-        size: The side of the result in pixels.
-
-    Returns:
-        uint8, size x size x 3. It never shares memory with `image`.
-
-    Raises:
-        InputError: If the image is empty, too large, or not an image.
-
-    >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
-    (2, 2, 3)
-    """
-    return centre_square(as_numpy(image), size)
 
 
 def whole_picture(image: ImageLike | str | Path, bgr: bool = False) -> Image.Image:
@@ -258,7 +232,9 @@ def model_frames(
     refuse_if_rgb(images)
     frames, single = _at_model_size(images, size)
     # after resizing, which treats every channel alike; alpha is gone by then
-    return frames[..., ::-1] if isinstance(frames, np.ndarray) else SwappedChannels(frames), single
+    if isinstance(frames, np.ndarray):
+        return frames[..., ::-1], single
+    return LazyFrames(lambda i: frame_at(frames, i)[..., ::-1], len(frames)), single
 
 
 def refuse_if_rgb(images: LearnerInput) -> None:
@@ -289,7 +265,7 @@ def lesson_id(images: Frames) -> str:
     count = len(images)
     sha = hashlib.sha256(repr(count).encode())
     for index in identifying_frames(count):
-        sha.update(np.ascontiguousarray(frames_at(images, np.array([index]))).tobytes())
+        sha.update(np.ascontiguousarray(frame_at(images, index)).tobytes())
     return sha.hexdigest()[:32]
 
 
@@ -311,57 +287,37 @@ def identifying_frames(count: int) -> list[int]:
 
 def _at_model_size(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
     if isinstance(images, Image.Image):
-        return _single_frame(images, size), True
-    if isinstance(images, list | tuple):
-        return _sequence_frames(images, size), False
+        return centre_square(images, size)[None], True
     is_tensor, images = is_torch_array(images), as_numpy(images)
     if isinstance(images, np.ndarray):
-        if _is_one_image(tuple(images.shape)):
+        if images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4)):
             _check_image(images, torch_syntax=is_tensor)
-            return _single_frame(images, size), True
+            return centre_square(images, size)[None], True
         return _array_frames(images, size, is_tensor), False
-    if not isinstance(images, Frames) or isinstance(images, str | PurePath | bytes | dict):
+    if isinstance(images, list | tuple):
+        for image in images:
+            _check_image(image)
+    elif not isinstance(images, Frames) or isinstance(images, str | PurePath | bytes | dict):
         raise _no_images(images)
-    return _resized_frames(checked_frames(images), size), False
-
-
-def _is_one_image(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3, 4))
-
-
-def _single_frame(image: ImageLike, size: int) -> FrameArray:
-    return crop_and_resize(image, size)[None]
-
-
-def _sequence_frames(images: Sequence[ImageLike], size: int) -> Frames:
-    if not images:
-        raise InputError("there are no frames: give at least one")
-    for image in images:
-        _check_image(image)
-    return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
+    if not len(images):
+        raise InputError(NO_FRAMES)
+    if isinstance(images, list | tuple):
+        return LazyFrames(lambda i: centre_square(images[i], size), len(images)), False
+    if frame_at(images, 0).shape[:2] == (size, size):
+        return images, False
+    return LazyFrames(lambda i: centre_square(frame_at(images, i), size), len(images)), False
 
 
 def _array_frames(images: ImageArray, size: int, is_tensor: bool) -> Frames:
     """Convert an array of images; one that is not N x H x W x C is refused."""
     if images.ndim != 4 or images.shape[-1] not in (1, 3, 4):
-        raise wrong_layout(tuple(images.shape), is_tensor)
+        raise wrong_layout(images.shape, is_tensor)
     if not len(images):
-        raise InputError("there are no frames: give at least one")
+        raise InputError(NO_FRAMES)
     _check_image(images[0], "frames", is_tensor)
-    if tuple(images.shape[1:]) == (size, size, 3):
-        return checked_frames(images)
-    return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
-
-
-def _resized_frames(frames: Frames, size: int) -> Frames:
-    first = frames_at(frames, np.array([0]))
-    if tuple(first.shape[1:3]) == (size, size):
-        return frames
-
-    def read(i: int) -> ImageArray:
-        return crop_and_resize(frames_at(frames, np.array([i]))[0], size)
-
-    return LazyFrames(read, len(frames))
+    if images.shape[1:] == (size, size, 3):
+        return images
+    return LazyFrames(lambda i: centre_square(images[i], size), len(images))
 
 
 def _no_images(images: object) -> InputError:
@@ -395,7 +351,7 @@ def check_frame_array(shape: tuple[int, ...], dtype: str) -> None:
             "  right: strategy.learn(images_nchw.permute(0, 2, 3, 1), labels)"
         )
     if shape[0] < 1:
-        raise InputError("there are no frames: give at least one")
+        raise InputError(NO_FRAMES)
     if min(shape[1:3]) < MIN_SIDE:
         raise InputError(f"frames of {shape[1]} x {shape[2]} pixels hold nothing to see")
 

@@ -13,13 +13,17 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.media.arrays import as_numpy
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
 LEARNER_SIZE = 192
@@ -34,8 +38,10 @@ GREY = 128  # of the coefficients of a JPEG that are all zero
 LEAST_TAIL, LONGEST_TAIL = 96, 4096  # bits of a JPEG's data that are looked at
 INFLATED = 2**20  # bytes of a PNG at once
 # The first column and row of each pass of an interlaced PNG, and the steps between them.
-PNG_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2))
-PNG_LAST_PASS = (0, 1, 1, 2)
+PNG_PASSES = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
+)
 PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type of a PNG
 
 ImageArray: TypeAlias = NDArray[np.uint8]
@@ -75,9 +81,7 @@ def read_image(path: str | Path, size: int | None, region: Region | None = None)
     Raises:
         FileError: If the file is missing, empty, damaged, too large or not an image.
     """
-    path = Path(path)
-    check_file(path)
-    return decode_image(path, path, size, region=region)
+    return decode_image(Path(path), path, size, region=region)
 
 
 def decode_image(
@@ -106,12 +110,14 @@ def decode_image(
         TooLargeError: If the image has too many pixels.
         FileError: If it is damaged or not an image.
     """
+    if isinstance(file, Path):
+        check_file(file)
     try:
         with warnings.catch_warnings():
             # Pillow warns about sizes and metadata; sizes are checked here.
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
-                upright = _loaded_upright(picture, file, name, max_pixels or MAX_PIXELS)
+                upright = _loaded_upright(picture, name, max_pixels or MAX_PIXELS)
                 return as_frame(upright, size, region, whole=whole)
     except PrimavistaError:
         raise
@@ -129,12 +135,10 @@ def decode_image(
         ) from error
 
 
-def _loaded_upright(
-    picture: Image.Image, file: Path | BinaryIO, name: str | Path, max_pixels: int
-) -> Image.Image:
+def _loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: int) -> Image.Image:
     """Load an opened picture, after checking that this is cheap enough, and turn it upright."""
     check_pixels(name, picture.width, picture.height, max_pixels)
-    data = _all_bytes(file)
+    data = _all_bytes(picture)
     _check_scans(name, picture, data, max_pixels)
     loaded = _eight_bits(ImageOps.exif_transpose(picture))
     if _is_cut_off(picture, data):
@@ -166,15 +170,15 @@ def as_frame(
     return centre_square(picture, size or min(picture.size))
 
 
-def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
+def centre_square(image: Image.Image | ImageArray | Tensor, size: int) -> ImageArray:
     """Cut out the centre square of an image and resize it to `size` x `size`.
 
     The whole package uses this function, with Pillow's antialiased bilinear filter, so that a frame
     looks the same to the model however it was read.
 
     Args:
-        image: A PIL image or a uint8 array: H x W x 3 (RGB), H x W or H x W x 1 (grey, repeated
-            three times), or H x W x 4 (alpha is dropped).
+        image: A PIL image or a uint8 array or tensor: H x W x 3 (RGB), H x W or H x W x 1 (grey,
+            repeated three times), or H x W x 4 (alpha is dropped).
         size: The side of the result in pixels.
 
     Returns:
@@ -186,9 +190,11 @@ def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
     >>> centre_square(np.zeros((4, 6), np.uint8), 2).shape
     (2, 2, 3)
     """
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
-        return image.copy()
-    picture = rgb_picture(image)
+    pixels: Any = as_numpy(image)
+    is_frame = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
+    if is_frame and pixels.shape == (size, size, 3):
+        return pixels.copy()  # type: ignore[no-any-return]
+    picture = rgb_picture(pixels)
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
@@ -390,10 +396,10 @@ def check_pixels(name: str | Path, width: int, height: int, limit: int) -> None:
         raise _too_large(name, f"{width} x {height} pixels", f"{limit} pixels")
 
 
-def _all_bytes(file: Path | BinaryIO) -> bytes:
-    """Return the whole file without changing the position in it."""
-    if isinstance(file, Path):
-        return file.read_bytes()
+def _all_bytes(picture: ImageFile.ImageFile) -> bytes:
+    """Return the whole file of a picture that is not loaded, without changing the position."""
+    file = picture.fp
+    assert file is not None
     position = file.tell()
     file.seek(0)
     data = file.read()
@@ -470,22 +476,11 @@ def _jpeg_is_cut_off(picture: Any, data: bytes) -> bool:
 
 def _grey_rows(picture: Image.Image) -> int:
     """Return how many rows at the bottom are wholly grey."""
-    if not _is_grey(picture, 1):
+    last = picture.crop((0, picture.height - 1, picture.width, picture.height))
+    if (np.asarray(last) != GREY).any():
         return 0
-    low, high = 1, picture.height
-    while low < high:  # by halves: at least `low` rows are
-        middle = (low + high + 1) // 2
-        if _is_grey(picture, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _is_grey(picture: Image.Image, rows: int) -> bool:
-    bottom = picture.crop((0, picture.height - rows, picture.width, picture.height))
-    values = [band.getextrema() for band in bottom.split()]
-    return all(value == (GREY, GREY) for value in values)
+    coloured = (np.asarray(picture) != GREY).reshape(picture.height, -1).any(axis=1)
+    return int(np.argmax(coloured[::-1])) if coloured.any() else picture.height
 
 
 def _jpeg_data(data: bytes) -> tuple[int, bytes]:
@@ -522,18 +517,13 @@ def _png_is_cut_off(picture: Image.Image, data: bytes) -> bool:
     interlaced = bool(picture.info.get("interlace"))
     if not interlaced and last.getbbox(alpha_only=False) is not None:
         return False
-    wanted = 0
+    chunks = list(_png_chunks(data))
+    wanted = next(_png_bytes(chunk) for kind, chunk in chunks if kind == b"IHDR")
+    rest = b"".join(chunk for kind, chunk in chunks if kind == b"IDAT")
     inflate = zlib.decompressobj()
-    for kind, chunk in _png_chunks(data):
-        if kind == b"IHDR":
-            wanted = _png_bytes(chunk)
-        elif kind == b"IDAT":
-            piece = chunk
-            while piece and wanted > 0 and not inflate.eof:
-                wanted -= len(inflate.decompress(piece, INFLATED))
-                piece = inflate.unconsumed_tail
-    if wanted > 0 and not inflate.eof:
-        wanted -= len(inflate.flush())
+    while wanted > 0 and (piece := inflate.decompress(rest, INFLATED)):
+        wanted -= len(piece)
+        rest = inflate.unconsumed_tail
     return wanted > 0
 
 
@@ -550,7 +540,7 @@ def _png_bytes(header: bytes) -> int:
     width, height, depth, colour, *_, interlaced = struct.unpack(">IIBBBBB", header[:13])
     bits = depth * PNG_SAMPLES[colour]
     total = 0
-    for left, top, across, down in (*PNG_PASSES, PNG_LAST_PASS) if interlaced else ((0, 0, 1, 1),):
+    for left, top, across, down in PNG_PASSES if interlaced else ((0, 0, 1, 1),):
         columns = -(-(width - left) // across)
         rows = -(-(height - top) // down)
         if columns > 0 and rows > 0:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -68,6 +69,7 @@ class MediaFiles:
 MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Clip:
     """Decoded frames, uint8, N x size x size x 3, as `open_frames` returns them.
 
@@ -80,19 +82,13 @@ class Clip:
         thinned: What was thinned alone.
     """
 
-    is_rgb = True
-
-    def __init__(
-        self,
-        frames: ImageArray,
-        source: str,
-        note: str = "",
-        skipped: int = 0,
-        problems: Sequence[str] = (),
-        thinned: str = "",
-    ) -> None:
-        self.frames, self.source, self.note, self.thinned = frames, source, note, thinned
-        self.skipped, self.problems = skipped, tuple(problems)
+    is_rgb: ClassVar[bool] = True
+    frames: ImageArray
+    source: str
+    note: str = ""
+    skipped: int = 0
+    problems: Sequence[str] = ()
+    thinned: str = ""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -298,12 +294,8 @@ def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iter
         times.append(at)
         if progress is not None:
             progress(int(at - times[0]), math.ceil(seconds))
-        yield partial(_same, image)
+        yield partial(np.asarray, image)
     check_filmed(view, times[0] + seconds - times[-1], seconds)
-
-
-def _same(image: ImageArray) -> ImageArray:
-    return image
 
 
 def _sample_files(
@@ -451,12 +443,11 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
     Raises:
         FileError: If the folder cannot be read.
     """
-    with file_errors("read the folder", folder, "Check the path and its permissions"):
-        entries = [e for e in os.scandir(folder) if not e.name.startswith(".")]
-    names = [
-        e.name for e in entries if Path(e.name).suffix.lower() in suffixes and not _is_folder(e)
+    return [
+        folder / entry.name
+        for entry in _entries(folder)
+        if Path(entry.name).suffix.lower() in suffixes and not _is_folder(entry)
     ]
-    return [folder / name for name in sorted(names, key=natural)]
 
 
 def subfolders(path: Path) -> list[Path]:
@@ -471,10 +462,13 @@ def subfolders(path: Path) -> list[Path]:
     Raises:
         FileError: If the folder cannot be read.
     """
-    with file_errors("read the folder", path, "Check the path and permissions"):
-        names = [entry.name for entry in os.scandir(path) if not entry.name.startswith(".")]
-        folders = [name for name in names if (path / name).is_dir()]
-    return [path / name for name in sorted(folders, key=natural)]
+    return [path / entry.name for entry in _entries(path) if _is_folder(entry)]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    with file_errors("read the folder", folder, "Check the path and its permissions"):
+        found = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    return sorted(found, key=lambda entry: natural(entry.name))
 
 
 def _not_a_camera(item: str | Path) -> str:
@@ -493,9 +487,19 @@ def _expand(source: str) -> list[Path]:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        return _expand_pattern(source, path, error)
+        found = _glob(path)
+        if found:
+            return found
+        reason = getattr(error, "strerror", None) or str(error)
+        if any(c in source for c in WILDCARDS):
+            reason = "the pattern matches no image or video"
+        raise FileError(f"cannot open {source}: {reason}. Check the path") from error
     if stat.S_ISDIR(mode):
-        return _expand_folder(path)
+        found = media_in(path)
+        if not found:
+            kinds = f"no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
+            raise FileError(f"the folder {path} holds {kinds}")
+        return found
     if not stat.S_ISREG(mode):
         raise FileError(
             f"{path} is neither a file nor a folder (a device or a pipe): "
@@ -509,33 +513,14 @@ def _expand(source: str) -> list[Path]:
     return [path]
 
 
-def _expand_pattern(source: str, path: Path, error: OSError | ValueError) -> list[Path]:
-    """The matches of a pattern; an error for a path that does not exist."""
-    if not any(c in source for c in WILDCARDS):
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(f"cannot open {source}: {reason}. Check the path") from error
-    found = _glob(path)
-    if not found:
-        raise FileError(f"cannot open {source}: the pattern matches no image or video") from error
-    return found
-
-
-def _expand_folder(path: Path) -> list[Path]:
-    found = media_in(path)
-    if not found:
-        raise FileError(
-            f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
-        )
-    return found
-
-
 def _glob(pattern: Path) -> list[Path]:
     """The files that match; `**` follows no links, so that a loop of them ends."""
-    parts = list(pattern.parts)
-    first = next(i for i, part in enumerate(parts) if any(c in part for c in WILDCARDS))
-    root = Path(*parts[:first]) if first else Path()
+    fixed = list(takewhile(lambda part: not any(c in part for c in WILDCARDS), pattern.parts))
+    rest = pattern.parts[len(fixed) :]
+    if not rest:
+        return []
     try:
-        matches = list(root.glob(str(Path(*parts[first:]))))
+        matches = list(Path(*fixed).glob(str(Path(*rest))))
         found = [p for p in matches if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()]
     except (OSError, ValueError, NotImplementedError):
         return []
@@ -577,7 +562,7 @@ def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
         source=source,
         note="; ".join(notes),
         skipped=bad.skipped,
-        problems=bad.problems,
+        problems=tuple(bad.problems),
         thinned=thinned,
     )
 

@@ -14,7 +14,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.media.frames import Frames, crop_and_resize, frames_at
+from primavista.media.frames import Frames, frame_at
+from primavista.media.images import centre_square
 from primavista.streams.dataset import DataSet, Stream
 
 if TYPE_CHECKING:
@@ -288,4 +289,4 @@ def contact_sheet(
 
 
 def _tile(frames: Frames, index: int, tile: int) -> Image.Image:
-    return Image.fromarray(crop_and_resize(frames_at(frames, np.array([index]))[0], tile))
+    return Image.fromarray(centre_square(frame_at(frames, index), tile))

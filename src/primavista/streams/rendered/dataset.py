@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.media.frames import Frames, as_numpy
+from primavista.media.arrays import as_numpy
+from primavista.media.frames import Frames
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk

@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import Frames, as_numpy
+from primavista.media.arrays import as_numpy
+from primavista.media.frames import Frames
 from primavista.streams.dataset import CORe50Facts, DataSet, Origin, Session
 
 FORMAT = 1
