@@ -20,7 +20,6 @@ from primavista.cli.recognise import Recogniser
 from primavista.cli.targets import check_writable
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
 from primavista.media.addresses import is_live, live_name
-from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
@@ -219,6 +218,5 @@ def _row(learner: Learner, file: Path, bad: BadFiles, how: dict[str, Any]) -> tu
     except PrimavistaError as error:
         return (str(file), kind, "", "", "", "", "", 0, str(error))
     answer = fuse(seen, learner.threshold)
-    label = answer.label if answer.known and answer.label is not None else UNKNOWN
     shares = (answer.confidence, answer.familiarity)
-    return (str(file), kind, label, answer.known, answer.label, *shares, len(seen), "")
+    return (str(file), kind, answer.said, answer.known, answer.label, *shares, len(seen), "")

@@ -10,7 +10,7 @@ renaming.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -235,7 +235,8 @@ def advise(tests: HeldOutTests, names: Mapping[int, str]) -> list[Advice]:
     told = {i: _counted(i, tests.get(i, ())) for i in names}
     if len(names) == 1:
         return [_advice("second object", told.values(), names)]
-    pairs = sorted(_confused(told.values()), key=lambda pair: -_confusion(*pair))
+    pairs = [pair for pair in combinations(told.values(), 2) if _confusion(*pair) >= CONFUSED]
+    pairs.sort(key=lambda pair: -_confusion(*pair))
     found = [_advice("confused", pair, names) for pair in pairs]
     in_pairs = {one.id for pair in pairs for one in pair}
     found += [_advice(_kind(one), [one], names) for one in told.values() if one.id not in in_pairs]
@@ -261,19 +262,11 @@ class _Counted:
 
 
 def _counted(i: int, tests: Sequence[HeldOutTest]) -> _Counted:
+    given = [one for test in tests for one in test]
     answers: Counter[int] = Counter()
-    known = 0
-    for test in tests:
-        for one in test:
-            answers[one.id] += one.frames
-            known += one.known
-    return _Counted(i, len(tests), answers, known)
-
-
-def _confused(told: Iterable[_Counted]) -> Iterator[tuple[_Counted, _Counted]]:
-    for a, b in combinations(told, 2):
-        if _confusion(a, b) >= CONFUSED:
-            yield a, b
+    for one in given:
+        answers[one.id] += one.frames
+    return _Counted(i, len(tests), answers, sum(one.known for one in given))
 
 
 def _confusion(a: _Counted, b: _Counted) -> float:

@@ -96,7 +96,6 @@ MAKERS: dict[str, tuple[type, Callable[[Any, FixedRepresentation, int], Head]]] 
     "cwr*": (CWROptions, _cwr),
     "cwr+": (CWROptions, _cwr),
 }
-MERGEABLE = ("prima", "ncm", "lda", "ridge")
 
 
 def learns_from_features(name: str, options: Mapping[str, OptionValue]) -> bool:
@@ -254,7 +253,7 @@ class HeadStrategy(TaughtStrategy):
     def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
         """Become the strategy that would have learned the lessons of both."""
         if not isinstance(self.head, AnalyticHead):
-            raise not_mergeable(self.settings)
+            return super().merge(other, ids)
         assert isinstance(other, HeadStrategy)
         assert isinstance(other.head, AnalyticHead)
         _check_equal_settings(self, other)
@@ -333,14 +332,6 @@ def _check_like(
         raise InputError(
             f"{name} is {array.dtype} of shape {array.shape}, expected {own.dtype} like {own.shape}"
         )
-
-
-def not_mergeable(settings: Settings) -> InputError:
-    """Return the error for a strategy that cannot be merged."""
-    return InputError(
-        f"{settings.strategy} depends on the order of its batches, so it cannot be merged; those "
-        f"that can are {', '.join(MERGEABLE)}"
-    )
 
 
 def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:

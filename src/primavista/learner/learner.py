@@ -810,11 +810,9 @@ def _with_defaults(
 
 def _check_order_of_arguments(frames: object, label: object) -> None:
     """Refuse `learn("mug", frames)`, whose arguments are in the wrong order."""
-    texts = isinstance(label, str) or (
-        isinstance(label, list | tuple) and all(isinstance(one, str) for one in label)
-    )
-    is_names = getattr(getattr(label, "dtype", None), "kind", "") in "UO"
-    if isinstance(frames, str) and not texts and not is_names:
+    first = label[0] if isinstance(label, list | tuple) and label else label
+    # one dimension is that of an array of names
+    if isinstance(frames, str) and not isinstance(first, str) and getattr(first, "ndim", 2) > 1:
         raise InputError(
             "the frames come first, then the name.\n"
             f'  wrong: learner.learn("{frames:.60}", frames)\n'

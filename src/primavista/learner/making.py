@@ -183,8 +183,6 @@ def _what(asked: NetworkChoice) -> str:
     """Say which argument it is that needs torch."""
     if asked.engine == "torch":
         return "engine='torch'"
-    if str(asked.device) not in ("auto", "cpu"):
-        return f"device={str(asked.device)!r}"
     if _names_shipped(asked):
         return "another width"
     name = asked.backbone if isinstance(asked.backbone, str) else "of your own"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.onnx import GRAPH_ARRAYS, NetworkGraph, OnnxRepresentation, make_session
-from primavista.backbones.spec import Spec
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.engine.representation import maps_graph
 from primavista.errors import InputError, require_extra
@@ -49,8 +47,8 @@ def onnx_model(learner: Learner) -> bytes:
             than torch.
     """
     strategy = equal_strategy(learner.strategy)
-    names = learner.columns
-    probe = _probe_frames(2, learner.size)
+    names, spec = learner.columns, strategy.backbone.spec
+    probe = _probe_frames(learner.size)
     # what a strategy solves when it is first asked is solved before the graph is traced
     temperature = judge(strategy, probe).temperature
     about = {
@@ -60,7 +58,12 @@ def onnx_model(learner: Learner) -> bytes:
         "temperature": temperature,
         "threshold": learner.threshold,
         "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
-        "preprocessing": _preprocessing(strategy.backbone.spec),
+        "preprocessing": {
+            "size": spec.size,
+            "mean": list(spec.mean),
+            "std": list(spec.std),
+            "how": PREPROCESSING,
+        },
     }
     metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
     columns = [j for j, name in enumerate(names) if name is not None]
@@ -78,7 +81,14 @@ def _traced(
         model, expected = trace(function, probe, outputs=outputs, metadata=metadata)
     except CannotTraceError as error:
         raise InputError(f"this network cannot be written as ONNX: {error}") from error
-    _compare(make_session(model, 1), probe, outputs, expected)
+    found = make_session(model, 1).run(None, {"frames": probe.numpy()})
+    for name, ours, right in zip(outputs, found, expected, strict=True):
+        largest = max(1.0, float(right.abs().max()))
+        difference = float(np.abs(ours - right.numpy()).max(initial=0)) / largest
+        if not difference <= TOLERANCE:
+            raise InputError(
+                f"ONNX Runtime and torch differ in {name} by {difference:.1e}: nothing was written"
+            )
     return model
 
 
@@ -112,7 +122,7 @@ def _network_graph(network: FixedRepresentation, arrays: Arrays) -> NetworkGraph
         maps = MapBackbone(backbone)
         model, reader = maps_graph(maps), maps.reader
     except (InputError, CannotTraceError):
-        probe = _probe_frames(2, network.spec.size)
+        probe = _probe_frames(network.spec.size)
         model, reader = _traced(lambda frames: (backbone(frames),), probe, ("z",), {}), None
     model, weights = _without_weights(model, arrays)
     return NetworkGraph(model, weights, reader, network.sizes, network.priors)
@@ -163,29 +173,6 @@ def _features_and_scores(
     return function
 
 
-def _preprocessing(spec: Spec) -> dict[str, object]:
-    return {
-        "size": spec.size,
-        "mean": list(spec.mean),
-        "std": list(spec.std),
-        "how": PREPROCESSING,
-    }
-
-
-def _compare(
-    session: Any, frames: Tensor, outputs: tuple[str, ...], expected: tuple[Tensor, ...]
-) -> None:
-    found = session.run(None, {"frames": frames.numpy()})
-    for name, ours, right in zip(outputs, found, expected, strict=True):
-        largest = max(1.0, float(right.abs().max()))
-        difference = float(np.abs(ours - right.numpy()).max(initial=0)) / largest
-        if not difference <= TOLERANCE:
-            raise InputError(
-                f"ONNX Runtime and torch differ in {name} by {difference:.1e}: nothing was written"
-            )
-
-
-def _probe_frames(count: int, size: int) -> Tensor:
+def _probe_frames(size: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    shape = (count, size, size, 3)
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    return torch.randint(0, 256, (2, size, size, 3), dtype=torch.uint8, generator=generator)

@@ -20,6 +20,7 @@ from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+MERGEABLE = ("prima", "ncm", "lda", "ridge")
 BACKBONE = "backbone."  # prefix of the arrays of the network in files
 
 
@@ -147,9 +148,8 @@ class TaughtStrategy(ABC):
     def forget(self, i: int) -> None:
         """Forget a class that is known."""
 
-    @abstractmethod
     def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
-        """Become the strategy that would have learned the lessons of both.
+        """Become the strategy that would have learned the lessons of both; by default, refuse.
 
         Args:
             other: A strategy with equal settings and an equal network.
@@ -158,6 +158,10 @@ class TaughtStrategy(ABC):
         Raises:
             InputError: If the two cannot be merged. Nothing has changed then.
         """
+        raise InputError(
+            f"{self.settings.strategy} depends on the order of its batches, so it cannot be "
+            f"merged; those that can are {', '.join(MERGEABLE)}"
+        )
 
     @abstractmethod
     def arrays(self, *, network: bool = True) -> Arrays:

@@ -21,7 +21,6 @@ from primavista.backbones.spec import Spec
 from primavista.engine.representation import Representation, choose_device
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Judgement
-from primavista.learner.head_strategy import not_mergeable
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
@@ -277,10 +276,6 @@ class TorchStrategy(TaughtStrategy):
     def forget(self, i: int) -> None:
         """Forget a class that is known."""
         self.strategy.forget(i)
-
-    def merge(self, other: TaughtStrategy, ids: Mapping[int, int]) -> None:
-        """Refuse: what is learned by gradient descent depends on the order of the batches."""
-        raise not_mergeable(self.settings)
 
     def arrays(self, *, network: bool = True) -> Arrays:
         """Return the arrays of the state as they go into a file."""
