@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,6 @@ from primavista.report.figures import FAINT, SMALL, WIDTHS, Picture, drawing_sty
 from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.titles import shorten_names
-from primavista.streams.conventions import CATEGORIES as CORE50_CATEGORIES
-from primavista.streams.rendered.renderer import CATEGORIES as RENDERED_CATEGORIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,21 +27,7 @@ NAME_LETTERS = 20  # longer names are shortened
 MOST_ACROSS = 16  # names below a matrix as wide as a column; with more it spans the page
 
 
-def has_classes(cell: StoredCell) -> bool:
-    """Return True if a cell recorded the accuracy of single classes."""
-    return any(step.class_accuracy for step in cell.steps)
-
-
-def class_curves(cell: StoredCell) -> dict[str, dict[int, float]]:
-    """Return the accuracy of each class after each tested batch, in the order of the labels."""
-    curves: dict[str, dict[int, float]] = {}
-    for step in cell.steps:
-        for label, accuracy in step.class_accuracy.items():
-            curves.setdefault(str(label), {})[step.batch] = accuracy
-    return {label: curves[label] for label in sorted(curves, key=lambda label: label.zfill(9))}
-
-
-def class_names(cell: StoredCell, count: int = 0) -> tuple[list[str], list[str]]:
+def class_names(cell: StoredCell, count: int) -> tuple[list[str], list[str]]:
     """Return the name of each class and of its category, as the result has them.
 
     If the result does not name the classes, `count` of them are named by their numbers. There are
@@ -54,11 +39,6 @@ def class_names(cell: StoredCell, count: int = 0) -> tuple[list[str], list[str]]
         names = [str(label) for label in range(count)]
     if len(categories) != len(names) or len(set(categories)) == len(names):
         return names, []
-    known: Sequence[str] = RENDERED_CATEGORIES if cell.data_name == "rendered" else ()
-    if cell.is_core50:
-        known = CORE50_CATEGORIES
-    if all(0 <= category < len(known) for category in categories):
-        return names, [known[category] for category in categories]
     members: dict[int, list[str]] = {}
     for name, category in zip(names, categories, strict=True):
         members.setdefault(category, []).append(name)
@@ -101,19 +81,17 @@ def draw_confusion(
     matrix = confusion_matrix(series)
     if matrix is None:
         return None
-    names = class_names(series.done[0])
-    texts, places, edges = _row_names(*names, len(matrix))
-    width = width or (page if len(texts) > MOST_ACROSS else WIDTHS["column"])
-    is_named = NAME_GAP * len(texts) < width - 1.2
+    rows = _named_rows(series.done[0], len(matrix))
+    width = width or (page if len(rows.texts) > MOST_ACROSS else WIDTHS["column"])
+    height = max(0.9 * min(width, 5.0), NAME_GAP * len(rows.texts) + 1)
+    is_named = NAME_GAP * len(rows.texts) < width - 1.2
     with drawing_style():
-        figure = new_figure(width, max(0.9 * min(width, 5.0), NAME_GAP * len(texts) + 1))
-        axes = figure.add_subplot()
-        _draw_matrix(figure, axes, matrix, "% of the true class", 0.5)
-        _name_rows(axes, texts, places, edges)
-        for edge in edges:
+        figure, axes = _draw_matrix(matrix, rows, (width, height), "% of the true class", 0.5)
+        for edge in rows.edges:
             axes.axvline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
-        order = "" if is_named or not texts else ", in the order of the rows"
-        axes.set_xticks(places if is_named else [], texts if is_named else [], rotation=90)
+        order = "" if is_named or not rows.texts else ", in the order of the rows"
+        ticks = (rows.places, rows.texts) if is_named else ([], [])
+        axes.set_xticks(*ticks, rotation=90)
         axes.set_ylabel("true class", labelpad=2)
         tested = f"\n({series.test_frames} test frames)" if series.test_frames else ""
         axes.set_xlabel(f"predicted class{order}{tested}", labelpad=2)
@@ -125,69 +103,73 @@ def draw_confusion(
 
 def draw_class_accuracy(series: Series, name: str, width: float | None = None) -> Picture | None:
     """Draw the accuracy of each class after each tested batch, in the first run that has it."""
-    cell = next((cell for cell in series.cells if has_classes(cell)), None)
+    tested = {cell: [step for step in cell.steps if step.class_accuracy] for cell in series.cells}
+    cell = next((cell for cell in series.cells if tested[cell]), None)
     if cell is None:
         return None
-    curves = class_curves(cell)
-    batches = sorted({batch for curve in curves.values() for batch in curve})
-    rows = [[curve.get(batch, np.nan) for batch in batches] for curve in curves.values()]
-    matrix = np.array(rows, dtype=np.float64).reshape(len(curves), len(batches))
-    texts, places, edges = _row_names(*class_names(cell, len(curves)), len(matrix))
-    width = width or WIDTHS["column"]
+    steps = tested[cell]
+    labels = sorted({label for step in steps for label in step.class_accuracy})
+    values = [[step.class_accuracy.get(label, np.nan) for step in steps] for label in labels]
+    rows = _named_rows(cell, len(labels))
+    size = width or WIDTHS["column"], max(2.4, NAME_GAP * len(rows.texts) + 0.7)
+    extent = (steps[0].batch - 0.5, steps[-1].batch + 0.5, len(labels) - 0.5, -0.5)
     with drawing_style():
-        figure = new_figure(width, max(2.4, NAME_GAP * len(texts) + 0.7))
-        axes = figure.add_subplot()
-        extent = (batches[0] - 0.5, batches[-1] + 0.5, len(matrix) - 0.5, -0.5)
-        _draw_matrix(figure, axes, matrix, "accuracy (%)", extent=extent)
-        _name_rows(axes, texts, places, edges)
+        matrix = np.array(values, np.float64)
+        figure, axes = _draw_matrix(matrix, rows, size, "accuracy (%)", extent=extent)
         axes.locator_params(axis="x", nbins=5, integer=True)
-        tested = f", {series.test_frames} test frames" if series.test_frames else ""
-        axes.set_xlabel(f"training batch\n(run {cell.run}{tested})", labelpad=2)
+        frames = f", {series.test_frames} test frames" if series.test_frames else ""
+        axes.set_xlabel(f"training batch\n(run {cell.run}{frames})", labelpad=2)
         axes.set_title(series.name, loc="left", fontweight="bold", pad=4)
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
     return Picture(name, title, figure)
 
 
-def _row_names(
-    names: Sequence[str], categories: Sequence[str], count: int
-) -> tuple[list[str], list[float], list[int]]:
-    """Return what is written beside the rows of a matrix, where, and the rows that end a category.
+class Rows(NamedTuple):
+    """What is written beside the rows of a matrix.
 
-    These are the categories of the rows, or else the classes, unless there are too many.
+    Args:
+        texts: The categories of the rows, or else the classes, unless there are too many.
+        places: The row of each text.
+        edges: The rows that begin another category.
     """
+
+    texts: list[str]
+    places: list[float]
+    edges: list[int]
+
+
+def _named_rows(cell: StoredCell, count: int) -> Rows:
+    names, categories = class_names(cell, count)
     edges = []
     if len(categories) >= max(count, 1):
         edges = [i for i in range(1, count) if categories[i] != categories[i - 1]]
     if edges:
-        middles = [(a + b - 1) / 2 for a, b in zip([0, *edges], [*edges, count], strict=True)]
+        middles = [(a + b - 1) / 2 for a, b in pairwise([0, *edges, count])]
         titles = [categories[edge] for edge in (0, *edges)]
-        return shorten_names(titles, NAME_LETTERS), middles, edges
+        return Rows(shorten_names(titles, NAME_LETTERS), middles, edges)
     if count > len(names) or count * NAME_GAP > MOST_INCHES:
-        return [], [], []
-    return shorten_names(names[:count], NAME_LETTERS), [float(row) for row in range(count)], []
-
-
-def _name_rows(
-    axes: Axes, texts: Sequence[str], places: Sequence[float], edges: Sequence[int]
-) -> None:
-    axes.set_yticks(places, texts)
-    for edge in edges:
-        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+        return Rows([], [], [])
+    return Rows(shorten_names(names[:count], NAME_LETTERS), [float(i) for i in range(count)], [])
 
 
 def _draw_matrix(
-    figure: Figure, axes: Axes, matrix: Matrix, label: str, gamma: float = 1.0, **settings: Any
-) -> None:
+    matrix: Matrix,
+    rows: Rows,
+    size: tuple[float, float],
+    label: str,
+    gamma: float = 1.0,
+    extent: tuple[float, float, float, float] | None = None,
+) -> tuple[Figure, Axes]:
     """Draw percentages as shades of blue, with a key.
 
     The opacity is (percentage / 100)^gamma; with gamma below 1, small values are easier to see.
     """
     colors = require_extra("matplotlib.colors", "plots")
     shades = colors.LinearSegmentedColormap.from_list("shades", [(*BLUE, 0.0), (*BLUE, 1.0)])
-    norm = colors.PowerNorm(gamma, 0, 100)
-    image = axes.imshow(
-        matrix, cmap=shades, norm=norm, interpolation="nearest", aspect="auto", **settings
-    )
+    look = {"cmap": shades, "norm": colors.PowerNorm(gamma, 0, 100), "interpolation": "nearest"}
+    figure = new_figure(*size)
+    axes = figure.add_subplot()
+    image = axes.imshow(matrix, aspect="auto", extent=extent, **look)
     axes.grid(False)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
@@ -198,3 +180,7 @@ def _draw_matrix(
     key.ax.tick_params(length=0, pad=2)
     key.ax.grid(False)
     key.set_label(label, fontsize=SMALL, labelpad=0)
+    axes.set_yticks(rows.places, rows.texts)
+    for edge in rows.edges:
+        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+    return figure, axes

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.bench.data import CORe50Comparison, DataFacts, compare_with_core50
+from primavista.bench.data import CORe50Comparison, Data, DataFacts, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
     FORMAT,
@@ -252,10 +251,10 @@ def read_results(folder: Path) -> FolderResults:
             "give the folder that `primavista bench run` wrote"
         )
     groups = _planned_groups(folder)
-    present = _PresentIdentities()
+    staleness = _staleness_now()
     cells: list[StoredCell] = []
     damaged: dict[str, str] = {}
-    for place in sorted(_folders_with(RUN, folder)):
+    for place in sorted(run.parent for run in folder.rglob(RUN)):
         path = place.relative_to(folder).as_posix()
         own = groups.pop(place, ())
         try:
@@ -263,7 +262,7 @@ def read_results(folder: Path) -> FolderResults:
         except FileError as error:
             damaged[path] = str(error)
             continue
-        cells.append(replace(cell, stale=present.staleness(cell.cell)))
+        cells.append(replace(cell, stale=staleness(cell.cell)))
     if not cells and not damaged:
         raise FileError(
             f"there are no results in {folder}: no folder in it holds a run.json. "
@@ -315,43 +314,41 @@ def _latest(cells: Sequence[StoredCell], folder: Path) -> tuple[list[StoredCell]
         return one.stale is None, (folder / one.path / RUN).stat().st_mtime_ns
 
     latest = {one.cell.question: one for one in sorted(cells, key=rank)}
-    kept = [one for one in cells if latest[one.cell.question] is one]
     again = "it was run again with other code or data"
-    old = [
-        replace(one, stale=one.stale or again)
-        for one in cells
-        if latest[one.cell.question] is not one
-    ]
+    kept, old = [], []
+    for one in cells:
+        if latest[one.cell.question] is one:
+            kept.append(one)
+        else:
+            old.append(replace(one, stale=one.stale or again))
     return kept, old
 
 
-class _PresentIdentities:
-    """The identities of code and data as they are now, each computed once."""
+def _staleness_now() -> Callable[[Cell], str | None]:
+    """Return a function that says why a cell is stale; None if it is not, or does not tell.
 
-    def __init__(self) -> None:
-        self._code: dict[tuple[str, str], str] = {}
-        self._data: dict[str, str | None] = {}
+    The identities of code and data as they are now are each computed once. Code that is not
+    registered and data of another machine cannot be checked.
+    """
+    code_now = cache(code_fingerprint)
 
-    def staleness(self, cell: Cell) -> str | None:
-        """Return why a cell is stale, as a sentence; None if it is not, or if it does not tell.
-
-        Code that is not registered and data of another machine cannot be checked.
-        """
-        code = cell.strategy, cell.backbone.name
-        if cell.code and code[0] in names() and code[1] in {*NETWORKS, *OWN_NETWORKS}:
-            if code not in self._code:
-                self._code[code] = code_fingerprint(*code)
-            if self._code[code] != cell.code:
-                return "the code that computes it has changed"
-        if cell.data_sha256 is None:
+    @cache
+    def data_now(data: Data) -> str | None:
+        try:
+            return fingerprint_of(data)
+        except FileError:
             return None
-        key = cell.data.model_dump_json()
-        if key not in self._data:
-            try:
-                self._data[key] = fingerprint_of(cell.data)
-            except FileError:
-                self._data[key] = None
-        return None if self._data[key] in (None, cell.data_sha256) else "its data has changed"
+
+    def staleness(cell: Cell) -> str | None:
+        backbone = cell.backbone.name
+        known = cell.strategy in names() and backbone in {*NETWORKS, *OWN_NETWORKS}
+        if cell.code and known and code_now(cell.strategy, backbone) != cell.code:
+            return "the code that computes it has changed"
+        if cell.data_sha256 and data_now(cell.data) not in (None, cell.data_sha256):
+            return "its data has changed"
+        return None
+
+    return staleness
 
 
 def _plan_title(folder: Path) -> str:
@@ -363,16 +360,10 @@ def _plan_title(folder: Path) -> str:
     return str(plans[0].get("title", "")) if len(plans) == 1 else ""
 
 
-def _folders_with(name: str, folder: Path) -> Iterator[Path]:
-    for place, _, files in os.walk(folder):
-        if name in files:
-            yield Path(place)
-
-
 def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
     """Return the groups of each planned cell, from every `plan.json` that can be read."""
     found: dict[Path, tuple[FigureGroup, ...]] = {}
-    for place in sorted(_folders_with(PLAN, folder)):
+    for place in sorted(plan.parent for plan in folder.rglob(PLAN)):
         try:
             record = read_folder_record(place)
         except FileError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from primavista.bench.folder import BatchMetrics
 from primavista.bench.metrics import MEASURES, Measures
@@ -23,18 +23,32 @@ SHOWN = 10  # records that a notebook shows
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class Record:
+    """The fields that all records share.
+
+    Args:
+        name: The name of the strategy or variant in figures and tables.
+        strategy: The name of the strategy.
+        protocol: The name of the protocol.
+        data: The name of the data set.
+        run: The number of the run; equal numbers have equal orders of batches.
+    """
+
+    name: str
+    strategy: str
+    protocol: str
+    data: str
+    run: int
+
+
+@dataclass(frozen=True)
+class RunRecord(Record):
     """One run of one strategy over one protocol: a cell of the benchmark.
 
     The page on metrics defines the measures. A missing value, such as the accuracy of an unfinished
     run, is None.
 
     Args:
-        name: The name in figures and tables, which tells variants apart.
-        strategy: The name of the strategy.
-        protocol: The name of the protocol.
-        data: The name of the data set.
-        run: The number of the run; equal numbers have equal orders of batches.
         seed: The seed of the strategy.
         status: `done`, `in progress` or `failed`.
         groups: The groups of the plan that the run belongs to.
@@ -54,11 +68,6 @@ class RunRecord:
         path: The folder of the cell, relative to that of the results.
     """
 
-    name: str
-    strategy: str
-    protocol: str
-    data: str
-    run: int
     seed: int
     status: Status
     groups: tuple[str, ...]
@@ -84,15 +93,10 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class BatchRecord:
+class BatchRecord(Record):
     """One batch of one run; measures are None if there was no test.
 
     Args:
-        name: The name of the strategy or variant in figures and tables.
-        strategy: The name of the strategy.
-        protocol: The name of the protocol.
-        data: The name of the data set.
-        run: The number of the run.
         batch: The number of the batch, from 1.
         patterns: The number of frames in it.
         new_classes: The number of classes that it showed first.
@@ -101,11 +105,6 @@ class BatchRecord:
         state_bytes: Bytes beyond the network, its head and stored data.
     """
 
-    name: str
-    strategy: str
-    protocol: str
-    data: str
-    run: int
     batch: int
     patterns: int | None
     new_classes: int
@@ -120,54 +119,29 @@ class BatchRecord:
 
 
 @dataclass(frozen=True)
-class TaskRecord:
+class TaskRecord(Record):
     """One entry R[i, j] of the accuracy matrix of one run; the page on metrics defines it.
 
     Args:
-        name: The name of the strategy or variant in figures and tables.
-        strategy: The name of the strategy.
-        protocol: The name of the protocol.
-        data: The name of the data set.
-        run: The number of the run.
         batch: i, the batch after which it was measured.
         task: j, the batch that first showed the classes.
         accuracy: Percent of the test frames of these classes.
     """
 
-    name: str
-    strategy: str
-    protocol: str
-    data: str
-    run: int
     batch: int
     task: int
     accuracy: float
 
 
-T = TypeVar("T", RunRecord, BatchRecord, TaskRecord)
+T = TypeVar("T", bound=Record)
 
 
-class Records(Sequence[T], Generic[T]):
-    """A list of records that can become a pandas frame and that notebooks show as a table.
+class Records(tuple[T, ...], Generic[T]):
+    """A tuple of records that can become a pandas frame and that notebooks show as a table.
 
     Args:
         records: The records, all of one kind.
     """
-
-    def __init__(self, records: Iterable[T]) -> None:
-        self._records: tuple[T, ...] = tuple(records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self._records[index]
 
     def to_pandas(self) -> DataFrame:
         """Return a frame with one row per record; options are columns `options.NAME`.
@@ -218,13 +192,18 @@ class Results(Records[RunRecord]):
         damaged: The reason for each folder of a cell that cannot be read.
     """
 
-    def __init__(
-        self, cells: Sequence[StoredCell], damaged: Mapping[str, str] | None = None
-    ) -> None:
+    cells: tuple[StoredCell, ...]
+    damaged: dict[str, str]
+
+    def __new__(cls, cells: Sequence[StoredCell], damaged: Mapping[str, str] | None = None) -> Self:
+        """Name the runs as figures and tables do."""
+        names = {cell.path: base_name(cell) for cell in cells}
+        for series in build_series(cells):
+            names |= {cell.path: series.name for cell in series.cells}
+        self = super().__new__(cls, [_run_record(cell, names[cell.path]) for cell in cells])
         self.cells = tuple(cells)
         self.damaged = dict(damaged or {})
-        names = _names(self.cells)
-        super().__init__(_run_record(cell, names[cell.path]) for cell in self.cells)
+        return self
 
     @property
     def batches(self) -> Records[BatchRecord]:
@@ -235,12 +214,11 @@ class Results(Records[RunRecord]):
     @property
     def tasks(self) -> Records[TaskRecord]:
         """One record per entry of the accuracy matrix R of every run, row by row."""
-        pairs = zip(self.cells, self, strict=True)
         return Records(
             TaskRecord(**_shared(own), batch=step.batch, task=task, accuracy=accuracy)
-            for cell, own in pairs
+            for cell, own in zip(self.cells, self, strict=True)
             for step in cell.steps
-            for task, accuracy in (step.measures.task_accuracy).items()
+            for task, accuracy in step.measures.task_accuracy.items()
         )
 
     def where(self, **wanted: object) -> Results:
@@ -297,11 +275,6 @@ def load_results(folder: str | Path) -> Results:
     return Results(found.cells, found.damaged)
 
 
-def _names(cells: Sequence[StoredCell]) -> dict[str, str]:
-    names = {cell.path: base_name(cell) for cell in cells}
-    return {**names, **{c.path: one.name for one in build_series(cells) for c in one.cells}}
-
-
 def _matches(record: RunRecord, wanted: Mapping[str, object]) -> bool:
     for name, values in wanted.items():
         value = getattr(record, name)
@@ -312,7 +285,6 @@ def _matches(record: RunRecord, wanted: Mapping[str, object]) -> bool:
     return True
 
 
-SHARED = ("name", "strategy", "protocol", "data", "run")  # by a run and its batches
 COSTS = (
     "learn_seconds",
     "solve_seconds",
@@ -336,7 +308,7 @@ def _run_record(cell: StoredCell, name: str) -> RunRecord:
         batches=cell.batches,
         test_frames=cell.test_frames,
         measures=cell.measures,
-        **{name: getattr(cell.result, name, None) for name in COSTS},
+        **{cost: getattr(cell.result, cost, None) for cost in COSTS},
         backbone=cell.cell.backbone.name,
         weights=cell.cell.backbone.weights,
         options=dict(cell.options),
@@ -346,11 +318,16 @@ def _run_record(cell: StoredCell, name: str) -> RunRecord:
 
 
 def _shared(run: RunRecord) -> dict[str, Any]:
-    return {field: getattr(run, field) for field in SHARED}
+    return {one.name: getattr(run, one.name) for one in fields(Record)}
 
 
 def _batch_record(run: RunRecord, step: BatchMetrics) -> BatchRecord:
-    shared = _shared(run)
-    own = {one.name for one in fields(BatchRecord)} - {*shared, "new_classes"}
-    measured = {field: getattr(step, field) for field in own}
-    return BatchRecord(**shared, **measured, new_classes=len(step.new_classes))
+    return BatchRecord(
+        **_shared(run),
+        batch=step.batch,
+        patterns=step.patterns,
+        new_classes=len(step.new_classes),
+        measures=step.measures,
+        stored_bytes=step.stored_bytes,
+        state_bytes=step.state_bytes,
+    )
