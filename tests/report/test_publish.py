@@ -16,10 +16,9 @@ import pytest
 
 from primavista.errors import InputError
 from primavista.report import write_report
-from primavista.report.page import Page
 from primavista.report.read import read_results
 from primavista.report.result_tables import best_values
-from primavista.report.sections import build_page
+from primavista.report.sections import Page, build_page
 from primavista.report.series import MeanStd, build_series
 from primavista.report.table import Row, Table, to_latex
 from primavista.report.titles import shorten_names

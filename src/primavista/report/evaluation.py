@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from primavista.errors import InputError, file_errors
-from primavista.report.figures import drawing_style, new_figure
+from primavista.report.figures import SUFFIXES, drawing_style, new_figure
 from primavista.storage.disk import replacing
 
-SUFFIXES = (".png", ".svg", ".pdf")
 CELL = 0.42  # inches per row and column
 TYPE = 7.0  # points
 LETTER = 0.06  # inches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.report.titles import FREEZING
 from primavista.storage.disk import replacing
-from primavista.strategies.info import Look
 from primavista.strategies.registry import look_of, strategy_info
 
 if TYPE_CHECKING:
@@ -45,39 +44,35 @@ class Palette:
     """The colours that figures may contain, as CSS variables that follow the page's theme.
 
     Colours that are not written as `#rrggbb` stay the same in both themes.
+
+    Args:
+        themed: The colour on a dark page for each colour on white paper.
     """
 
-    looks: tuple[Look, ...]
+    themed: Mapping[str, str]
 
-    @cached_property
+    @property
     def variables(self) -> dict[str, str]:
         """The CSS variable for each colour of a figure."""
-        found = {INK: "--ink", FAINT: "--faint", GRID: "--grid"}
-        for light in self._themed:
-            found.setdefault(light, f"--c{light[1:]}")
-        return found
-
-    @cached_property
-    def _themed(self) -> dict[str, str]:
-        """The colour on a dark page for each colour on white paper."""
-        found: dict[str, str] = {}
-        for look in self.looks:
-            light, dark = look.light.lower(), look.dark.lower()
-            if _HEX.fullmatch(light) and _HEX.fullmatch(dark):
-                found.setdefault(light, dark)
-        return found
+        looks = {light: f"--c{light[1:]}" for light in self.themed}
+        return {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | looks
 
     def css(self) -> str:
         """Return the style rules that define the variables for both themes."""
-        light = "".join(f"{self.variables[colour]}:{colour};" for colour in self._themed)
-        dark = "".join(f"{self.variables[one]}:{other};" for one, other in self._themed.items())
+        light = "".join(f"--c{one[1:]}:{one};" for one in self.themed)
+        dark = "".join(f"--c{one[1:]}:{other};" for one, other in self.themed.items())
         return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
 def palette_of(strategies: Iterable[str]) -> Palette:
     """Return the palette of figures that draw some strategies or the freezing schemes."""
     looks = [look_of(strategy_info(name)) for name in dict.fromkeys(strategies)]
-    return Palette((*looks, *(scheme.look for scheme in FREEZING.values())))
+    themed: dict[str, str] = {}
+    for look in (*looks, *(scheme.look for scheme in FREEZING.values())):
+        light, dark = look.light.lower(), look.dark.lower()
+        if _HEX.fullmatch(light) and _HEX.fullmatch(dark):
+            themed.setdefault(light, dark)
+    return Palette(themed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from primavista.bench.data import FolderData, compare_with_core50
 from primavista.bench.evaluate import Step
@@ -95,16 +95,17 @@ def _cell_of_steps(name: str, run: int, steps: Sequence[Step]) -> StoredCell:
     last = [step for step in steps if step.confusion is not None][-1:]
     confusion = last[0].confusion.tolist() if last and last[0].confusion is not None else None
     classes = [str(label) for label in range(len(confusion or ()))]
-    result = CellResult(
-        final=steps[-1].measures,
-        confusion=confusion,
-        classes=classes,
-        batches=len(steps),
-    )
-    data = FolderData(kind="folder", path="?")
-    cell = Cell(
-        strategy=name, options={}, protocol="?", run=run, data=data, backbone=BackboneSpec(), seed=0
-    )
+    final, batches = steps[-1].measures, len(steps)
+    result = CellResult(final=final, confusion=confusion, classes=classes, batches=batches)
+    settings: dict[str, Any] = {
+        "strategy": name,
+        "options": {},
+        "protocol": "?",
+        "run": run,
+        "seed": 0,
+    }
+    data, backbone = FolderData(kind="folder", path="?"), BackboneSpec()
+    cell = Cell(**settings, data=data, backbone=backbone)
     lines = tuple(map(BatchMetrics.from_step, steps))
     return StoredCell(f"{name} {run}", cell, lines, result)
 
@@ -114,14 +115,6 @@ def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
     if len(panels) > 1:
         return draw_all("accuracy", panels, width)
     return next((draw_panel("accuracy", *item, width) for item in panels.items()), None)
-
-
-def _classes(series: Sequence[Series], width: float) -> Picture | None:
-    return draw_class_accuracy(_only(series), "classes", width)
-
-
-def _confusion(series: Sequence[Series], width: float) -> Picture | None:
-    return draw_confusion(_only(series), "confusion", width)
 
 
 def _only(series: Sequence[Series]) -> Series:
@@ -136,6 +129,6 @@ def _only(series: Sequence[Series]) -> Series:
 
 DRAW: dict[str, Callable[[Sequence[Series], float], Picture | None]] = {
     "accuracy": _accuracy,
-    "classes": _classes,
-    "confusion": _confusion,
+    "classes": lambda series, width: draw_class_accuracy(_only(series), "classes", width),
+    "confusion": lambda series, width: draw_confusion(_only(series), "confusion", width),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import SupportsFloat
 
 from primavista.bench import metrics
 from primavista.bench.metrics import Better
@@ -132,8 +133,8 @@ def best_values(table: Table, better: Mapping[str, Better], rivals: Sequence[boo
     found: set[tuple[int, int]] = set()
     for block in table.blocks():
         for column, title in enumerate(table.columns):
-            values = {row: _number(table.rows[row][column]) for row in block if rivals[row]}
-            known = {row: value for row, value in values.items() if value is not None}
+            values = {row: table.rows[row][column] for row in block if rivals[row]}
+            known = {row: float(v) for row, v in values.items() if isinstance(v, SupportsFloat)}
             if title not in better or len(known) < 2:
                 continue
             best = max(known.values()) if better[title] == "high" else min(known.values())
@@ -142,14 +143,6 @@ def best_values(table: Table, better: Mapping[str, Better], rivals: Sequence[boo
                 if format_value(value, table.digits) == shown:
                     found.add((row, column))
     return replace(table, bold=frozenset(found))
-
-
-def _number(value: Value) -> float | None:
-    if isinstance(value, MeanStd):
-        return value.mean
-    if isinstance(value, Size):
-        return value.value
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _cells(series: Sequence[Series]) -> list[StoredCell]:

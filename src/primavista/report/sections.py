@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
 from primavista.report.curves import draw_all, draw_panel, panel_lines
-from primavista.report.figures import WIDTHS, Picture, palette_of
+from primavista.report.figures import WIDTHS, Palette, Picture, palette_of
 from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
 from primavista.report.methods import methods_paragraph, retrained_note, run_table, tested_on
-from primavista.report.page import Cards, Page, Section
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.result_tables import (
@@ -42,8 +42,68 @@ from primavista.report.texts import write_texts
 from primavista.report.titles import DATA_TITLES, slug, unique_slugs
 from primavista.strategies.registry import strategy_info
 
+Cards = tuple[tuple[str, str, str], ...]  # a number with a line above it and a line below it
 MOST_CARDS = 6
 NORMS = "Batch norm against renormalisation"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: text, figures, tables and parts that open and close, in this order.
+
+    Args:
+        title: The heading.
+        text: Paragraphs of plain text.
+        pictures: The figures.
+        tables: The tables.
+        parts: What is shown on demand.
+        extra: Figures that are files only, not on the page.
+        methods: A paragraph to paste into a document.
+        is_open: True for a part that is shown from the beginning.
+    """
+
+    title: str
+    text: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    tables: tuple[Table, ...] = ()
+    parts: tuple[Section, ...] = ()
+    extra: tuple[Picture, ...] = ()
+    methods: str = ""
+    is_open: bool = False
+
+    @property
+    def anchor(self) -> str:
+        """The target of links to the section."""
+        return slug(self.title)
+
+    @property
+    def all_pictures(self) -> list[Picture]:
+        """Every figure of the section, on the page or not."""
+        hidden = [picture for part in self.parts for picture in part.pictures]
+        return [*self.pictures, *self.extra, *hidden]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of the report.
+
+    Args:
+        title: The heading.
+        lead: The first sentences.
+        palette: The colours of the figures.
+        notes: Remarks at the top.
+        warnings: Warnings at the top.
+        cards: Numbers at the top.
+        sections: The parts of the page.
+    """
+
+    title: str
+    lead: str
+    palette: Palette
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    cards: Cards
+    sections: tuple[Section, ...]
 
 
 def build_page(

@@ -30,6 +30,9 @@ class MeanStd:
     std: float | None
     runs: int
 
+    def __float__(self) -> float:
+        return self.mean
+
 
 Points = list[tuple[int, MeanStd]]  # batches, counted from 1, and the mean after each
 
@@ -166,8 +169,8 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
     panels = _find_panels(known)
     runs_of: dict[tuple[Panel, str], dict[int, StoredCell]] = {}
     for cell in known:
-        panel = panels[_data_key(cell), cell.protocol]
-        runs = runs_of.setdefault((panel, _variant_key(cell)), {})
+        panel = panels[json_text(cell.data), cell.protocol]
+        runs = runs_of.setdefault((panel, json_text([cell.strategy, cell.settings])), {})
         if cell.run not in runs or _progress_of(cell) > _progress_of(runs[cell.run]):
             runs[cell.run] = cell
     groups = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in runs_of.items()]
@@ -224,20 +227,16 @@ def _progress_of(cell: StoredCell) -> tuple[bool, bool, int]:
     return cell.status == "done", cell.stale is None, cell.reached
 
 
-def _data_key(cell: StoredCell) -> str:
-    return json_text(cell.data)
-
-
 def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
     """Return the panel of each data key and protocol.
 
     The titles name the data set if there are several.
     """
-    data = {_data_key(cell): cell.data for cell in cells}
+    data = {json_text(cell.data): cell.data for cell in cells}
     different = sorted(differing_keys(list(data.values())) - {"name", "kind"})
     panels: dict[tuple[str, str], Panel] = {}
     for cell in cells:
-        key = _data_key(cell)
+        key = json_text(cell.data)
         title = protocol_title(cell.protocol)
         if len(data) > 1:
             more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
@@ -246,10 +245,6 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
             panel = Panel(cell.protocol, cell.data_name, cell.comparison, key, title)
             panels[key, cell.protocol] = panel
     return panels
-
-
-def _variant_key(cell: StoredCell) -> str:
-    return json_text([cell.strategy, cell.settings])
 
 
 def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import floor, log10
-from typing import Literal
+from typing import Literal, SupportsFloat
 
 from primavista.report.series import MeanStd
 from primavista.report.texts import templates
@@ -42,6 +41,9 @@ class Difference:
 
     value: float
 
+    def __float__(self) -> float:
+        return self.value
+
 
 @dataclass(frozen=True)
 class Size:
@@ -52,6 +54,9 @@ class Size:
     """
 
     value: float
+
+    def __float__(self) -> float:
+        return self.value
 
 
 Value = str | int | float | MeanStd | Verdict | Difference | Size | None
@@ -87,10 +92,6 @@ class Table:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.name, row)
 
-    def with_bold(self, places: Collection[tuple[int, int]]) -> Table:
-        """Return the table with some values in bold."""
-        return replace(self, bold=frozenset(places))
-
     def without_empty_columns(self, first: int) -> Table:
         """Return the table without columns in which no row has a value.
 
@@ -108,8 +109,7 @@ class Table:
     def is_numeric(self, column: int) -> bool:
         """Return whether a column holds numbers only, apart from empty places."""
         values = [row[column] for row in self.rows if row[column] is not None]
-        numbers = int | float | MeanStd | Difference | Size
-        return bool(values) and all(isinstance(value, numbers) for value in values)
+        return bool(values) and all(isinstance(value, SupportsFloat) for value in values)
 
     def text(self, row: int, column: int) -> str:
         """Return a value as readers see it."""
@@ -206,7 +206,7 @@ def _csv_values(value: Value) -> list[CsvValue]:
         case Verdict():
             return [value.text, None, None]
         case Difference() | Size():
-            return [value.value, None, None]
+            return [float(value), None, None]
     return [value, None, None]
 
 

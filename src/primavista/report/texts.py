@@ -55,15 +55,11 @@ def escape_markdown(text: str) -> str:
 
 
 _LATEX = str.maketrans(
-    {
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: f"{{{letter}}}" for letter in "[]"}
+    | dict.fromkeys("\n\r", " ")
+    | {
         "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
@@ -81,10 +77,6 @@ _LATEX = str.maketrans(
         "“": "``",
         "”": "''",
         "’": "'",
-        "[": "{[}",
-        "]": "{]}",
-        "\n": " ",
-        "\r": " ",
     }
 )
 

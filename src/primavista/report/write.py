@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 
+from primavista import __version__
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.progress import Progress
 from primavista.report.figures import WIDTHS, printed_width
-from primavista.report.page import render_page
-from primavista.report.published import read_published
+from primavista.report.published import PAPER, read_published
 from primavista.report.read import read_results
-from primavista.report.sections import build_page
+from primavista.report.sections import Page, build_page
 from primavista.report.table import to_csv, to_latex, to_markdown
-from primavista.report.texts import escape_latex
+from primavista.report.texts import escape_latex, templates
 from primavista.storage.disk import replacing
 
+MEDIA = {"csv": "text/csv", "tex": "application/x-tex"}  # of the files that the page offers
+Files = Mapping[str, str]  # the name of each file of a table or paragraph, and its content
 FIGURE_KINDS = ("pdf", "svg", "png")
 TABLE_KINDS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
@@ -63,7 +67,7 @@ def write_report(
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
     target = Path(out) if out is not None else Path(folder)
-    downloads: dict[str, dict[str, str]] = {}
+    downloads: dict[str, Files] = {}
     for section in page.sections:
         for table in section.tables:
             made = {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}
@@ -87,10 +91,34 @@ def write_report(
     return target / "report.html"
 
 
-def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    for name, content in files.items():
+def _write_files(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    for name, content in contents.items():
         path = folder / name
         with file_errors("write", f"the report's file {path}", CHOOSE_FOLDER):
             folder.mkdir(parents=True, exist_ok=True)
             with replacing(path) as part:
                 part.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
+    """Return the whole HTML file; every text that comes from results is escaped.
+
+    Args:
+        page: The content.
+        downloads: The files that the page offers below each table, by the name of the table, and
+            below the paragraph on methods, by `methods`.
+    """
+    safe = require_extra("markupsafe", "plots").Markup
+    style = files("primavista.report").joinpath("style.css").read_text("utf-8")
+    template = templates().get_template("page.html.jinja")
+    html: str = template.render(
+        page=page,
+        style=safe(style + page.palette.css()),
+        draw=lambda picture: safe(picture.inline(page.palette)),
+        downloads=downloads,
+        encode=lambda text: base64.b64encode(text.encode()).decode(),
+        media=MEDIA,
+        version=__version__,
+        paper=PAPER,
+    )
+    return html
