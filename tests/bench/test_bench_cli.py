@@ -135,7 +135,7 @@ def test_wrong_places_to_run_are_said(here):
 
 
 def test_times_for_people():
-    assert format_seconds(61) == "1 min 1 s"
+    assert format_seconds(61) == "0:01:01"
 
 
 def primavista(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
@@ -159,7 +159,7 @@ def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path
     process.send_signal(signal.SIGINT)
     text, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    assert "stopped. Everything learned is kept: the same command resumes." in text
+    assert "stopped. What is done is kept: the same command resumes from there." in error
     first = next(tmp_path.rglob("metrics.jsonl")).read_bytes()
     assert first
     process = primavista(*command, cwd=tmp_path)

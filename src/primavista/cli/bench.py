@@ -114,7 +114,7 @@ def status(
     for note in notes:
         console.print(printable(f"note: {note}"), markup=False, soft_wrap=True)
     print_failures(console, [state for state in states if state.status == "failed"])
-    console.print(summary(states, at_once=1))
+    console.print(summary(states))
 
 
 def _status_table(plan: Plan, states: Sequence[CellState]) -> Table:

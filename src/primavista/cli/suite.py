@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from primavista.cli.arguments import printable
-from primavista.cli.progress import progress_bar
+from primavista.cli.progress import progress_bar, resumable
 from primavista.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,18 +88,10 @@ def run_with_progress(
 
     The cells that failed are printed and returned. Ctrl-C ends the command with code 130.
     """
-    places = getattr(executor, "places", None)
-    at_once = places(suite.states[0].planned.cell) if places and suite.states else 1
-    view = SuiteView(console, suite, at_once)
+    view = SuiteView(console, suite)
     live = Live(console=console, refresh_per_second=4, get_renderable=view.table)
-    try:
-        with live if console.is_terminal else nullcontext():
-            failed = suite.run(executor, view.on_event, trackers, view.on_frames)
-    except KeyboardInterrupt:
-        console.print(
-            "[yellow]stopped.[/yellow] Everything learned is kept: the same command resumes."
-        )
-        raise typer.Exit(130) from None
+    with resumable(), live if console.is_terminal else nullcontext():
+        failed = suite.run(executor, view.on_event, trackers, view.on_frames)
     print_failures(console, failed)
     return failed
 
@@ -112,25 +104,20 @@ def print_failures(console: Console, failed: Sequence[CellState]) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as a person reads it.
+    """Return a duration as hours, minutes and seconds.
 
-    >>> format_seconds(59), format_seconds(200), format_seconds(7260)
-    ('59 s', '3 min 20 s', '2 h 1 min')
+    >>> format_seconds(59.4), format_seconds(7260)
+    ('0:00:59', '2:01:00')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return str(timedelta(seconds=round(seconds)))
 
 
-def summary(states: Sequence[CellState], at_once: int) -> str:
+def summary(states: Sequence[CellState]) -> str:
     """Return how many cells are done, running and failed, and how much time is left, if known."""
     from primavista.bench.run import counts, seconds_left
 
     found = counts(states)
-    left = seconds_left(states, max(at_once, found["running"]))
+    left = seconds_left(states, found["running"])
     estimate = f", about {format_seconds(left)} left" if left else ""
     return (
         f"{found['done']} of {len(states)} cells done, {found['running']} running, "
@@ -141,8 +128,8 @@ def summary(states: Sequence[CellState], at_once: int) -> str:
 class SuiteView:
     """The live table of a suite; without a terminal, a line per cell."""
 
-    def __init__(self, console: Console, suite: Suite, at_once: int) -> None:
-        self.console, self.suite, self.at_once = console, suite, at_once
+    def __init__(self, console: Console, suite: Suite) -> None:
+        self.console, self.suite = console, suite
         self._frames: tuple[int, int] | None = None  # rendered so far, and in all
 
     def on_frames(self, done: int, total: int | None) -> None:
@@ -176,7 +163,7 @@ class SuiteView:
             status = MARKS.get(state.status, f"[dim]{state.status}")
             bar = _bar(state.batch, state.batches)
             table.add_row(Text(printable(name)), bar, position, accuracy, status)
-        return Group(table, f"[dim]{summary(self.suite.states, self.at_once)}[/dim]")
+        return Group(table, f"[dim]{summary(self.suite.states)}[/dim]")
 
 
 def _bar(done: int, total: int | None) -> ProgressBar:
