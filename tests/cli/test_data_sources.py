@@ -176,11 +176,7 @@ def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
         ("store", ["--size", "32"], "--size is for rendered videos or a CORe50 folder or"),
         ("rendered", ["--skip-bad"], "--skip-bad is for a CORe50 folder or"),
         ("store", ["--skip-bad"], "is a packed store: leave it out"),
-        (
-            "core50",
-            ["--fps", "2"],
-            "--fps is for a folder of drawn videos or a class/session folder",
-        ),
+        ("core50", ["--fps", "2"], "--fps is for a class/session folder"),
         ("own", ["--labels", "category"], "--labels is for a CORe50 folder"),
     ],
 )
