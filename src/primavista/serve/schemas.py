@@ -66,13 +66,10 @@ class Recognised(ResponseModel):
     label: str | None
     confidence: Share
     known: bool
-    familiarity: Annotated[
-        float | None,
-        Field(
-            description="how much the frame looks like anything taught; with prima the share of "
-            "strangers that look less like it, from 0 to 1"
-        ),
-    ]
+    familiarity: float | None = Field(
+        description="how much the frame looks like anything taught; with prima the share of "
+        "strangers that look less like it, from 0 to 1"
+    )
     scores: list[Score]
     version: Version
 
@@ -104,7 +101,7 @@ class StreamAnswer(Recognised):
     """
 
     recent: Recognised
-    recent_frames: Annotated[int, Field(ge=1)]
+    recent_frames: int = Field(ge=1)
 
     @classmethod
     def of_stream(
@@ -123,7 +120,7 @@ class ClipNotice(ResponseModel, title="Clip"):
     """
 
     id: str
-    frames: Annotated[int, Field(ge=1)]
+    frames: int = Field(ge=1)
     seconds: float
     label: str | None
     known: bool
@@ -179,7 +176,7 @@ class TaughtObject(ResponseModel, title="Known"):
     """
 
     label: str
-    frames: Annotated[int, Field(ge=0)]
+    frames: int = Field(ge=0)
 
 
 class TeachingAdvice(ResponseModel, title="Advice"):
@@ -192,14 +189,14 @@ class TeachingAdvice(ResponseModel, title="Advice"):
 
     labels: list[str]
     kind: Kind
-    text: Annotated[str, Field(examples=["cup and mug are confused: show both once more"])]
-    lessons: Annotated[int, Field(ge=0, description="the number of lessons that were predicted")]
-    frames: Annotated[int, Field(ge=0)]
-    right: Annotated[int, Field(ge=0)]
-    known: Annotated[int, Field(ge=0)]
-    taken_for: Annotated[
-        dict[str, int], Field(description="what the other frames were taken for, and how often")
-    ]
+    text: str = Field(examples=["cup and mug are confused: show both once more"])
+    lessons: int = Field(ge=0, description="the number of lessons that were predicted")
+    frames: int = Field(ge=0)
+    right: int = Field(ge=0)
+    known: int = Field(ge=0)
+    taken_for: dict[str, int] = Field(
+        description="what the other frames were taken for, and how often"
+    )
 
 
 class RemovableLesson(ResponseModel):
@@ -210,7 +207,7 @@ class RemovableLesson(ResponseModel):
 
     id: str
     label: str
-    frames: Annotated[int, Field(ge=1)]
+    frames: int = Field(ge=1)
 
 
 class Model(ResponseModel):
@@ -222,29 +219,24 @@ class Model(ResponseModel):
 
     name: str
     strategy: str
-    size: Annotated[int, Field(description="the side of the square image that the network reads")]
+    size: int = Field(description="the side of the square image that the network reads")
     objects: list[TaughtObject]
     can_undo: bool
-    queued: Annotated[int, Field(description="the number of lessons and changes that wait or run")]
+    queued: int = Field(description="the number of lessons and changes that wait or run")
     version: int
-    max_frames: Annotated[int, Field(description="the largest number of frames of one lesson")]
-    threshold: Annotated[
-        Fraction, Field(description="the familiarity from which on a frame counts as known")
-    ]
+    max_frames: int = Field(description="the largest number of frames of one lesson")
+    threshold: Fraction = Field(description="the familiarity from which on a frame counts as known")
     advice: list[TeachingAdvice]
-    nothing: Annotated[str, Field(description="the name of lessons that show none of the objects")]
-    camera: Annotated[
-        str | None,
-        Field(description="the service's own camera, without its password; null if it has none"),
-    ]
-    recall_seconds: Annotated[
-        float,
-        Field(description="the longest time for which the frames of a stream are remembered"),
-    ]
-    lessons: Annotated[
-        list[RemovableLesson],
-        Field(description="the last lessons since the service started, which can be removed"),
-    ]
+    nothing: str = Field(description="the name of lessons that show none of the objects")
+    camera: str | None = Field(
+        description="the service's own camera, without its password; null if it has none"
+    )
+    recall_seconds: float = Field(
+        description="the longest time for which the frames of a stream are remembered"
+    )
+    lessons: list[RemovableLesson] = Field(
+        description="the last lessons since the service started, which can be removed"
+    )
 
     @classmethod
     def of(cls, service: LearnerService) -> Model:
@@ -288,10 +280,9 @@ class JobStatus(ResponseModel, title="Lesson"):
     progress: Fraction | None
     error: str | None
     seconds: float | None
-    parts: Annotated[
-        dict[str, float],
-        Field(description="how the seconds were spent: working, and saving to disk"),
-    ]
+    parts: dict[str, float] = Field(
+        description="how the seconds were spent: working, and saving to disk"
+    )
     version: int | None
     already_taught: bool
 
@@ -342,7 +333,7 @@ class Forgetting(BaseModel):
 class Removing(BaseModel):
     """One of the last lessons to remove, by its id."""
 
-    lesson: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    lesson: str = Field(pattern="^[0-9a-f]{16}$")
 
 
 class CameraStatus(ResponseModel):

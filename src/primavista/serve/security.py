@@ -147,7 +147,7 @@ class AccessControl:
         """
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        exchange = _Exchange(scope, receive, send, self.service, self.upload_rate)
+        exchange = _Exchange(self, scope, receive, send)
         try:
             headers = _single_headers(scope)
             self._check(scope, headers)
@@ -201,15 +201,9 @@ class _Exchange:
     It limits the bytes and the time of the body, and adds the security headers to the response.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        service: LearnerService,
-        rate: RateLimiter,
-    ) -> None:
-        self._rate = rate
+    def __init__(self, control: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
+        service = control.service
+        self._rate = control.upload_rate
         self._scope = scope
         self._receive = receive
         self._send = send
