@@ -23,13 +23,12 @@ from primavista.streams.official.cifar100 import cifar100, is_cifar100
 from primavista.streams.official.clear import clear, is_clear
 from primavista.streams.official.openloris import is_openloris, openloris
 from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
-from primavista.streams.protocols import Parameter, parse_protocol
+from primavista.streams.protocols import Parameter, parse_protocol, written_values
 from primavista.streams.rendered.scene import Scene, read_scene
 from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
-MAX_DIGITS = 20  # of a number in a source text
 
 OfficialKind = Literal["cifar100", "clear", "tiny-imagenet", "openloris"]
 Kind = Literal["rendered", "store", "core50", "folder"] | OfficialKind
@@ -280,18 +279,15 @@ def _given(options: Mapping[str, object]) -> Iterable[str]:
 
 
 def _scene_values(source: str) -> dict[str, int]:
-    values = {}
-    text = source.removeprefix("rendered").removeprefix(":")
-    for part in filter(None, text.split(",")):
-        key, _, value = part.partition("=")
-        is_integer = value.removeprefix("-").isdecimal() and len(value) <= MAX_DIGITS
-        if key not in SCENE_FIELDS or not is_integer:
-            raise InputError(
-                f"{part!r} in {source!r}: write rendered:objects=2,frames=12; "
-                f"the keys are {', '.join(SCENE_FIELDS)}"
-            )
-        values[key] = int(value)
-    return values
+    values = written_values(source.partition(":")[2], source)
+    found = {key: value for key, value in values.items() if isinstance(value, int)}
+    wrong = [key for key in values if key not in found or key not in SCENE_FIELDS]
+    if wrong:
+        raise InputError(
+            f"{wrong[0]!r} in {source!r}: write rendered:objects=2,frames=12; "
+            f"the keys are {', '.join(SCENE_FIELDS)}"
+        )
+    return found
 
 
 def _written_size(path: Path) -> int | None:

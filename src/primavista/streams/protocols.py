@@ -92,7 +92,7 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     """
     name, _, rest = text.partition(":")
     name = name.strip().lower().replace("_", "-")
-    given = {**parameters, **_written(rest, text, parameters)}
+    given = {**parameters, **written_values(rest, text, parameters)}
     if match := re.fullmatch(r"nicv2-(\d{1,9})", name):
         if "batches" in given:
             raise InputError(f"the protocol '{text}' gives the number of batches twice")
@@ -105,14 +105,31 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     return Protocol(name, _checked(name, given))
 
 
-def _written(rest: str, text: str, others: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return the parameters after the colon of a text; none may be given twice."""
+def written_values(
+    values: str, text: str, others: Mapping[str, Parameter] | None = None
+) -> dict[str, Parameter]:
+    """Read values that are written as "key=value", separated by commas.
+
+    Args:
+        values: What to read.
+        text: The text that contains them, for messages.
+        others: Values that are given elsewhere.
+
+    Returns:
+        The values, as integers where possible.
+
+    Raises:
+        InputError: If a value is given twice.
+
+    >>> written_values("first=50,order=icarl", "class-incremental:first=50,order=icarl")
+    {'first': 50, 'order': 'icarl'}
+    """
     found: dict[str, Parameter] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, values.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
-        if key in found or key in others:
-            raise InputError(f"the protocol '{text}' gives {key} twice: give it once")
-        found[key] = int(value) if re.fullmatch(r"-?\d{1,9}", value) else value
+        if key in found or key in (others or {}):
+            raise InputError(f"'{text}' gives {key} twice: give it once")
+        found[key] = int(value) if re.fullmatch(r"-?\d{1,20}", value) else value
     return found
 
 

@@ -195,10 +195,7 @@ def surface(hand: Hand, p: Points) -> tuple[Points, Tensor, Tensor]:
         The blended unit normal, the openness of the surroundings (1, towards 0 between fingers),
         and the closeness to a fingertip.
     """
-    x, y, z = (v - s for v, s in zip(p, hand.start, strict=True))
-    size = _dot(hand.edge, hand.edge)
-    share = _dot(hand.edge, (x, y, z)).div_(size).clamp_(0, 1)
-    x, y, z = (v.addcmul_(share, e, value=-1) for v, e in zip((x, y, z), hand.edge, strict=True))
+    (x, y, z), share = _from_axes(hand, p)
     far = _dot((x, y, z), (x, y, z)).sqrt_()
     outside = far - hand.radii[0] - hand.radii[1] * share
     weight = outside.clamp_(-0.2, 0.4).mul_(-BLEND).exp_()
@@ -218,10 +215,19 @@ def distance(hand: Hand, p: Points) -> Tensor:
         hand: The hand.
         p: The points, in the wrist's frame.
     """
+    far, share = _from_axes(hand, p)
+    return _dot(far, far).sqrt_().sub_(hand.radii[0] + hand.radii[1] * share).amin(0)
+
+
+def _from_axes(hand: Hand, p: Points) -> tuple[Points, Tensor]:
+    """Return the vectors to points from the nearest point of each axis, and its share of the axis.
+
+    The share is 0 at the start of the axis and 1 at its end.
+    """
     x, y, z = (v - s for v, s in zip(p, hand.start, strict=True))
     share = _dot(hand.edge, (x, y, z)).div_(_dot(hand.edge, hand.edge)).clamp_(0, 1)
     x, y, z = (v.addcmul_(share, e, value=-1) for v, e in zip((x, y, z), hand.edge, strict=True))
-    return _dot((x, y, z), (x, y, z)).sqrt_().sub_(hand.radii[0] + hand.radii[1] * share).amin(0)
+    return (x, y, z), share
 
 
 def _turn(axis: int, angle: Tensor) -> Tensor:

@@ -94,22 +94,17 @@ class Rays:
         Returns:
             Indices of pixels over all frames.
         """
-        mask: Tensor | None = None
+        shape = position.shape[1], len(self.x)
+        mask = torch.zeros(shape, dtype=torch.bool, device=self.device)
         for low, high, radius in bounds:
-            (ax, ay, ar), (bx, by, br) = (
-                self._seen(table, position, end, radius) for end in (low, high)
-            )
+            ax, ay, ar = self._seen(table, position, low, radius)
+            bx, by, br = self._seen(table, position, high, radius)
             ex, ey = bx - ax, by - ay
             x, y = self.x - ax, self.y - ay
             share = ((x * ex).addcmul_(y, ey) / (ex * ex + ey * ey).clamp_min(1e-9)).clamp_(0, 1)
-            gap = (
-                x.addcmul_(share, ex, value=-1)
-                .square_()
-                .add_(y.addcmul_(share, ey, value=-1).square_())
-            )
-            inside = gap < torch.maximum(ar, br) ** 2
-            mask = inside if mask is None else mask.logical_or_(inside)
-        assert mask is not None
+            x.addcmul_(share, ex, value=-1)
+            y.addcmul_(share, ey, value=-1)
+            mask.logical_or_(x.square_().add_(y.square_()) < torch.maximum(ar, br) ** 2)
         return mask.view(-1).nonzero().view(-1)
 
     def _seen(
@@ -124,12 +119,8 @@ class Rays:
             for i in range(3)
         )
         scale = 1 / ((CAMERA - z).clamp_min(0.5) * self.tan)
-        margin = 2.5 / self.size
-        return (
-            (x * scale).unsqueeze(1),
-            (y * scale).unsqueeze(1),
-            (radius * scale * 1.08 + margin).unsqueeze(1),
-        )
+        reach = radius * scale * 1.08 + 2.5 / self.size
+        return (x * scale).unsqueeze(1), (y * scale).unsqueeze(1), reach.unsqueeze(1)
 
     def cast(self, table: Tensor, index: Tensor) -> tuple[Tensor, Points, Points]:
         """Transform rays into the body's frame.
@@ -158,19 +149,15 @@ def bodies_of(moves: Moves, device: torch.device) -> Bodies:
     camera[:, 2] += CAMERA
     whole = (moves.wrist.unsqueeze(-1) * moves.spin.unsqueeze(-3)).sum(-2)
 
+    def columns(rows: Tensor) -> Tensor:
+        return rows.t().contiguous().to(device, torch.float32)
+
     def table(turn: Tensor) -> Tensor:
         origin = (turn * camera.unsqueeze(-1)).sum(-2)
-        return (
-            torch.cat([turn.reshape(-1, 9), origin], 1).t().contiguous().to(device, torch.float32)
-        )
+        return columns(torch.cat([turn.reshape(-1, 9), origin], 1))
 
-    spin = moves.spin.reshape(-1, 9).t().contiguous().to(device, torch.float32)
-    return Bodies(
-        table(whole),
-        table(moves.wrist),
-        spin,
-        moves.position.t().contiguous().to(device, torch.float32),
-    )
+    spin = columns(moves.spin.reshape(-1, 9))
+    return Bodies(table(whole), table(moves.wrist), spin, columns(moves.position))
 
 
 def turn(pose: Tensor, p: Points) -> Points:
@@ -230,10 +217,9 @@ def meet_object(look: ObjectLook, hold: Hold, rays: Rays, bodies: Bodies) -> Hit
     """
     index = rays.near(bodies.thing, bodies.position, [(hold.low, hold.high, hold.radius)])
     frame, origin, ray = rays.cast(bodies.thing, index)
-    middle = [(a + b) / 2 for a, b in zip(hold.low, hold.high, strict=True)]
-    reach = (
-        hold.radius + sum((b - a) ** 2 for a, b in zip(hold.low, hold.high, strict=True)) ** 0.5 / 2
-    )
+    ends = list(zip(hold.low, hold.high, strict=True))
+    middle = [(a + b) / 2 for a, b in ends]
+    reach = hold.radius + sum((b - a) ** 2 for a, b in ends) ** 0.5 / 2
     x, y, z = (o - m for o, m in zip(origin, middle, strict=True))
     near = (x * ray[0]).addcmul_(y, ray[1]).addcmul_(z, ray[2]).neg_()
     gap = length(x, y, z).square_().addcmul_(near, near, value=-1)
@@ -307,27 +293,15 @@ def _lit(
     nx, ny, nz = normal
     lx, ly, lz = light.direction
     facing = (nx * lx).add_(ny, alpha=ly).add_(nz, alpha=lz)
-    diffuse = (
-        facing.add(0.2)
-        .div_(1.2)
-        .clamp_min_(0)
-        .mul_(light.strength)
-        .add_(ny, alpha=0.25 * light.ambient)
-        .add_(light.ambient)
-    )
+    diffuse = facing.add(0.2).div_(1.2).clamp_min_(0).mul_(light.strength)
+    diffuse.add_(ny, alpha=0.25 * light.ambient).add_(light.ambient)
     twice = nz.clamp_min(0) * 2
-    mirror = (
-        torch.sin((twice * ny).mul_(4.5).add_(twice * nx, alpha=2.5))
-        .mul_(0.5)
-        .add_(0.55)
-        .mul_(light.ambient + light.strength * 0.7)
-    )
+    mirror = torch.sin((twice * ny).mul_(4.5).add_(twice * nx, alpha=2.5))
+    mirror.mul_(0.5).add_(0.55).mul_(light.ambient + light.strength * 0.7)
     body = torch.lerp(diffuse, mirror, metal) if isinstance(metal, Tensor) else diffuse
     size = (lx * lx + ly * ly + (lz + 1) ** 2) ** 0.5
-    shine = (
-        (nx * (lx / size)).add_(ny, alpha=ly / size).add_(nz, alpha=(lz + 1) / size).clamp_min_(0)
-    )
-    broad = shine.square_().square_().square_()
+    shine = (nx * (lx / size)).add_(ny, alpha=ly / size).add_(nz, alpha=(lz + 1) / size)
+    broad = shine.clamp_min_(0).square_().square_().square_()
     sharp = broad.square().square_()
     glint = (broad * 0.12 + sharp * sharp * 0.8).mul_(light.strength) * gloss
     rim = (1 - nz.abs()).clamp_(0, 1).pow_(3).mul_(0.25 * light.ambient) * gloss
@@ -364,18 +338,11 @@ def object_colour(
     made = torch.tensor(rows, device=device).t().contiguous().index_select(1, parts)
     base = torch.lerp(made[:3], *_printed(look, label, hits.point, made[6]))
     normal = _normal(look, hits.point, pixel)
-    room = (
-        outside(look, _along(hits.point, normal, torch.full_like(hits.alpha, 0.1)))
-        .div_(0.1)
-        .clamp_(0.25, 1)
-    )
+    above = _along(hits.point, normal, torch.full_like(hits.alpha, 0.1))
+    room = outside(look, above).div_(0.1).clamp_(0.25, 1)
     pose = bodies.thing.index_select(1, hits.frame)
-    touch = (
-        distance(hand, turn(bodies.spin.index_select(1, hits.frame), hits.point))
-        .div_(CONTACT)
-        .add_(0.35)
-        .clamp_(0.35, 1)
-    )
+    held = turn(bodies.spin.index_select(1, hits.frame), hits.point)
+    touch = distance(hand, held).div_(CONTACT).add_(0.35).clamp_(0.35, 1)
     colour = _lit(base, turn(pose, normal), light, made[3], made[4], room.mul_(touch))
     return colour, hits.alpha * made[5]
 
@@ -399,9 +366,8 @@ def _printed(look: ObjectLook, label: Tensor, p: Points, labelled: Tensor) -> tu
     else:
         u = torch.atan2(x, z).mul_(1 / pi)
     grid = torch.stack([u, (y / tall).clamp_(-1, 1)], -1).view(1, -1, 1, 2)
-    return grid_sample(label, grid, padding_mode="border", align_corners=False).view(
-        3, -1
-    ), labelled
+    colours = grid_sample(label, grid, padding_mode="border", align_corners=False)
+    return colours.view(3, -1), labelled
 
 
 def hand_colour(look: ObjectLook, hand: Hand, hits: Hits, bodies: Bodies, light: Light) -> Tensor:
@@ -424,11 +390,5 @@ def hand_colour(look: ObjectLook, hand: Hand, hits: Hits, bodies: Bodies, light:
     skin = torch.tensor(hand.skin, device=openness.device).view(3, 1)
     flush = torch.tensor((0.03, -0.05, -0.03), device=openness.device).view(3, 1)
     mottle = torch.sin(hits.point[0] * 23 + torch.sin(hits.point[1] * 31) * 2).mul_(0.02)
-    return _lit(
-        skin + flush * fingertip + mottle,
-        turn(pose, normal),
-        light,
-        0.18,
-        0.0,
-        openness.add(0.35).clamp_(0, 1).mul_(touch),
-    )
+    shade = openness.add(0.35).clamp_(0, 1).mul_(touch)
+    return _lit(skin + flush * fingertip + mottle, turn(pose, normal), light, 0.18, 0.0, shade)

@@ -279,10 +279,8 @@ def glasses(p: Points, k: Measures) -> list[Tensor]:
     ear = (outer - folded, tall * 0.5, depth - 1.0 + folded * 0.6)
     end = (ear[0] - 0.05, ear[1] - 0.3, ear[2] - 0.2)
     points = (fold, y, z)
-    temple = torch.minimum(
-        capsule(points, hinge, ear, k.temple), capsule(points, ear, end, k.temple)
-    )
-    return [torch.minimum(rim, nose), lens, temple]
+    temple, tip = capsule(points, hinge, ear, k.temple), capsule(points, ear, end, k.temple)
+    return [torch.minimum(rim, nose), lens, torch.minimum(temple, tip)]
 
 
 def ball(p: Points, k: Measures) -> list[Tensor]:
@@ -308,14 +306,10 @@ def marker(p: Points, k: Measures) -> list[Tensor]:
     radius, half, split = k.radius, k.half, k.split * k.half
     radial = length(x, z * k.flat)
     body = tube(radial, y, radius, -half, split + 0.02, 0.02)
-    cap = tube(
-        radial + (y - split).clamp_min_(0).mul_(k.taper), y, radius * 1.1, split, half, 0.025
-    )
-    clip = box(
-        (x, y - split - (half - split) * 0.5, z - radius * 1.15),
-        (0.03, (half - split) * 0.45, k.clip),
-        0.01,
-    )
+    tapered = radial + (y - split).clamp_min_(0).mul_(k.taper)
+    cap = tube(tapered, y, radius * 1.1, split, half, 0.025)
+    above = (x, y - split - (half - split) * 0.5, z - radius * 1.15)
+    clip = box(above, (0.03, (half - split) * 0.45, k.clip), 0.01)
     end = tube(radial, y, radius * k.plug, -half - 0.06, -half + 0.1, 0.02)
     return [body.mul_(0.9), torch.minimum(cap, clip).mul_(0.9), end]
 
@@ -336,10 +330,8 @@ def cup(p: Points, k: Measures) -> list[Tensor]:
     inner = corner(wall + 0.045, (y - 0.06).abs_().sub_(half)).neg_()
     shell = torch.maximum(outer, inner)
     lining = torch.maximum(outer + 0.012, inner - 0.003)
-    reach, tall = k.reach, half * k.loop
-    hoop = length(
-        oval(x - radius - k.belly * 0.6, y - half * k.lift, reach, tall), z * k.strap
-    ).sub_(k.grip)
+    loop = oval(x - radius - k.belly * 0.6, y - half * k.lift, k.reach, half * k.loop)
+    hoop = length(loop, z * k.strap).sub_(k.grip)
     handle = torch.maximum(hoop, -wall - 0.02)
     return [shell.mul_(0.85), handle.mul_(0.8), lining.mul_(0.85)]
 
@@ -356,9 +348,8 @@ def remote_control(p: Points, k: Measures) -> list[Tensor]:
     back = z + (y * y).mul_(k.bow)
     body = box((x / waist, y, back), (k.wide, k.tall, k.thick), k.edge).mul_(0.85)
     eye = box((x, y - k.tall, back), (0.09, 0.02, 0.04), 0.01)
-    knob = corner(
-        length(x, y - k.tall * k.pad) - k.wide * 0.5, (back - k.thick).abs_().sub_(k.knob), 0.01
-    )
+    across = length(x, y - k.tall * k.pad) - k.wide * 0.5
+    knob = corner(across, (back - k.thick).abs_().sub_(k.knob), 0.01)
     return [body, knob, eye]
 
 
@@ -377,56 +368,30 @@ def hold_of(family: int, k: Measures) -> Hold:
     """
     name = FAMILIES[family][0]
     if name == "plug adapters":
-        reach = k.tall + k.neck + k.reach
-        return _upright(
-            reach + 0.05, k.half * 1.3 + 0.03, -k.tall - 0.02, k.half * 0.8, k.half * k.depth
-        )
+        reach, half = k.tall + k.neck + k.reach + 0.05, k.half
+        return _upright(reach, half * 1.3 + 0.03, -k.tall - 0.02, half * 0.8, half * k.depth)
     if name == "mobile phones":
         return _upright(k.tall + 0.3, k.wide + 0.07, -k.tall * 0.5, k.wide, k.thick)
     if name == "scissors":
-        radius = 2 * k.ring + 0.2
-        return Hold(
-            (0.0, -k.shank, 0.0),
-            k.ring * 1.6,
-            0.05,
-            (0.0, 0.05 - k.shank, 0.0),
-            (0.0, k.blade - 0.1, 0.0),
-            radius,
-        )
+        low, high = (0.0, 0.05 - k.shank, 0.0), (0.0, k.blade - 0.1, 0.0)
+        return Hold((0.0, -k.shank, 0.0), k.ring * 1.6, 0.05, low, high, 2 * k.ring + 0.2)
     if name == "light bulbs":
         return _upright(0.78, k.size * 1.05, -0.52, 0.14, 0.14)
     if name == "glasses":
         outer = 2 * k.wide + k.bridge
-        return Hold(
-            (outer, 0.0, -0.25),
-            0.05,
-            0.05,
-            (-outer * 0.45, 0.0, -0.5),
-            (outer * 0.45, 0.0, -0.5),
-            0.98,
-        )
+        low, high = (-outer * 0.45, 0.0, -0.5), (outer * 0.45, 0.0, -0.5)
+        return Hold((outer, 0.0, -0.25), 0.05, 0.05, low, high, 0.98)
     if name == "balls":
         size, tall = k.size, k.size * k.stretch
-        return _upright(
-            tall + 0.02,
-            min(size, tall) + 0.02 if tall > size else size + 0.02,
-            -tall * 0.35,
-            size * 0.93,
-            size * 0.93,
-        )
+        return _upright(tall + 0.02, size + 0.02, -tall * 0.35, size * 0.93, size * 0.93)
     if name == "markers":
         return _upright(k.half + 0.1, k.radius * 1.3 + 0.06, -k.half * 0.7, k.radius, k.radius)
     if name == "cans":
         return _upright(k.half + 0.2, k.radius + 0.05, -k.half * 0.3, k.radius, k.radius)
     if name == "cups":
-        return Hold(
-            (0.0, -k.half * 0.35, 0.0),
-            k.radius,
-            k.radius,
-            (-0.05, 0.0, 0.0),
-            (k.reach * 0.8, 0.0, 0.0),
-            hypot(k.radius + k.flare + k.belly, k.half) + 0.03,
-        )
+        grip, low, high = (0.0, -k.half * 0.35, 0.0), (-0.05, 0.0, 0.0), (k.reach * 0.8, 0.0, 0.0)
+        radius = hypot(k.radius + k.flare + k.belly, k.half) + 0.03
+        return Hold(grip, k.radius, k.radius, low, high, radius)
     return _upright(k.tall + 0.1, k.wide * 1.3 + 0.05, -k.tall * 0.6, k.wide, k.thick)
 
 
