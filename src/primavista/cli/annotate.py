@@ -13,10 +13,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.cli.arguments import printable
-from primavista.cli.frames import Looker, SampledFrame, Seen, is_video_file
+from primavista.cli.frames import Looker, SampledFrame, Seen
 from primavista.cli.progress import progress_bar
 from primavista.cli.targets import check_copy
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors, require_extra
+from primavista.media.addresses import is_video_file
 from primavista.media.boxes import Box
 from primavista.storage.disk import replacing
 from primavista.storage.names import UNKNOWN

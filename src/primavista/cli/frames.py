@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import typer
 
 from primavista.cli.arguments import printable
-from primavista.media.addresses import VIDEOS, is_live
+from primavista.media.addresses import is_live
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,9 +129,3 @@ def _camera_frames(view: CameraView, seconds: float | None) -> Iterator[SampledF
     ):
         began = at if began is None else began
         yield SampledFrame(view.name, at - began, image)
-
-
-def is_video_file(source: str | Path) -> bool:
-    """Return True if a source is a single video file that exists, by its suffix."""
-    path = Path(source).expanduser()
-    return path.is_file() and path.suffix.lower() in VIDEOS

@@ -16,9 +16,9 @@ import typer
 
 from primavista.cli import arguments
 from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
-from primavista.cli.frames import SampledFrame, is_video_file, sample_frames
+from primavista.cli.frames import SampledFrame, sample_frames
 from primavista.errors import FileError, InputError
-from primavista.media.addresses import is_live
+from primavista.media.addresses import is_live, is_video_file
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from primavista.errors import InputError
@@ -77,6 +78,16 @@ def is_live(source: object) -> bool:
     if not isinstance(source, str):
         return False
     return source.startswith(CAMERA) or is_address(source) or DEVICE.fullmatch(source) is not None
+
+
+def is_video_file(source: str | Path) -> bool:
+    """Return True if a source is a single video file that exists, by its suffix.
+
+    Args:
+        source: What the user named.
+    """
+    path = Path(source).expanduser()
+    return path.suffix.lower() in VIDEOS and path.is_file()
 
 
 def read_address(text: str, schemes: tuple[str, ...], example: str) -> Address:

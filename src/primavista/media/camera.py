@@ -23,7 +23,6 @@ from primavista.media.addresses import (
     CAMERA,
     DEVICE,
     STALL,
-    VIDEOS,
     camera_address,
     is_address,
     is_live,
@@ -107,16 +106,6 @@ class CameraJob(CameraView):
     url: str = field(default="", repr=False)
     format: str = ""
     options: dict[str, str] = field(default_factory=dict)
-
-
-def is_film(source: str) -> bool:
-    """Return True if a source is a video file, which can take the place of a camera.
-
-    Args:
-        source: What the user named.
-    """
-    path = Path(source).expanduser()
-    return path.suffix.lower() in VIDEOS and path.is_file()
 
 
 def camera_frames(

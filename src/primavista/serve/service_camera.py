@@ -11,13 +11,12 @@ from threading import Event, Thread
 from PIL import Image
 
 from primavista.errors import InputError
-from primavista.media.addresses import is_live
+from primavista.media.addresses import is_live, is_video_file
 from primavista.media.camera import (
     CameraFrame,
     CameraLostError,
     CameraView,
     check_filmed,
-    is_film,
     steady_frames,
 )
 from primavista.media.images import ImageArray
@@ -42,7 +41,7 @@ class ServiceCamera:
     """
 
     def __init__(self, source: str) -> None:
-        if not is_live(source) and not is_film(source):
+        if not is_live(source) and not is_video_file(source):
             raise InputError(
                 f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH, env:NAME or "
                 "the path of a video file"

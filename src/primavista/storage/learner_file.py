@@ -97,12 +97,8 @@ def _read_checked(path: Path) -> bytes:
     with open(path, "rb") as file:
         beginning = file.read(8)
         if len(beginning) == 8:
-            length = min(struct.unpack("<Q", beginning)[0], MAX_HEADER + 1)
-            beginning += file.read(length)
-            if length <= MAX_HEADER and len(beginning) == 8 + length:
-                _header(beginning, str(path))
-            elif length > MAX_HEADER:
-                raise _foreign(str(path))
+            beginning += file.read(min(struct.unpack("<Q", beginning)[0], MAX_HEADER))
+        _header(beginning, str(path))
         try:
             return beginning + file.read()
         except MemoryError as error:
