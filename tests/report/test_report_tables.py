@@ -22,11 +22,10 @@ from primavista.report.table import (
     Verdict,
     format_value,
     to_csv,
-    to_html,
     to_latex,
     to_markdown,
 )
-from primavista.report.texts import escape_latex
+from primavista.report.texts import escape_latex, templates
 
 from .test_report import CORE50_FACTS, make_cell
 
@@ -367,7 +366,7 @@ def test_one_table_four_ways() -> None:
         "",
         "100% of it",
     ]
-    html = to_html(table)
+    html = templates().get_template("table.html.jinja").render(table=table)
     assert '<td class="good">✓ yes</td>' in html
     assert "&lt;c&gt;" in html
     assert '<td class="n">1.23 ± 0.50</td>' in html

@@ -13,7 +13,7 @@ from primavista.report.comparison import MARGIN, Comparison, Expectation, Runs
 from primavista.report.published import packaged_toml
 from primavista.report.read import StoredCell
 from primavista.report.series import json_text
-from primavista.report.table import Difference, Row, Table, Verdict, format_value
+from primavista.report.table import Difference, Row, Table, Tone, Verdict, format_value
 from primavista.report.texts import write_texts
 from primavista.report.titles import FREEZING, protocol_order, protocol_title
 from primavista.strategies.builtin import STRATEGIES
@@ -21,6 +21,7 @@ from primavista.strategies.registry import strategy_info
 
 CLAIMS: Sequence[Mapping[str, Any]] = packaged_toml("claims.toml")["claims"]
 NICV2 = "nicv2"
+TONES: tuple[Tone, ...] = ("good", "bad", "open")
 BASELINES = ("naive", "lwf", "ewc")
 NAIVE_ON_NI = ("naive", "ni")
 NOT_A_VARIANT = "every"  # an option that depends on the plan
@@ -50,20 +51,17 @@ class Claim:
             return self.comparisons[0].verdict
         verdicts = [comparison.verdict for comparison in self.comparisons]
         tones = [verdict.tone for verdict in verdicts]
-        count, good, bad = len(tones), tones.count("good"), tones.count("bad")
-        if good == count:
-            return Verdict("holds", "good")
-        if bad == count:
-            return Verdict("does not hold", "bad")
-        parts = []
-        if good:
-            parts.append(f"holds in {good} of {count}")
-        if bad:
-            parts.append(f"does not hold in {bad} of {count}")
-        if good + bad < count:
-            agree = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
-            parts.append(f"open in {count - good - bad}, the mean agreeing in {agree}")
-        return Verdict("; ".join(parts), "bad" if bad else "open")
+        count, good, bad, unclear = len(tones), *map(tones.count, TONES)
+        if count in (good, bad):
+            return Verdict("holds", "good") if good else Verdict("does not hold", "bad")
+        agree = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
+        parts = {
+            f"holds in {good} of {count}": good,
+            f"does not hold in {bad} of {count}": bad,
+            f"open in {unclear}, the mean agreeing in {agree}": unclear,
+        }
+        text = "; ".join(part for part, number in parts.items() if number)
+        return Verdict(text, "bad" if bad else "open")
 
     @property
     def measured(self) -> str:

@@ -237,12 +237,6 @@ def _place_legend(figure: Figure, looks: Mapping[str, dict[str, Any]], columns: 
         list(looks),
         loc="outside lower center",
         ncols=columns,
-        columnspacing=1.2,
-        handlelength=2.2,
-        handletextpad=0.5,
-        borderaxespad=0.2,
-        borderpad=0.1,
-        labelspacing=0.35,
     )
 
 

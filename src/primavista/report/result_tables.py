@@ -360,7 +360,8 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
         Column("our orders", ORDERS.value),
         Column("within one std", lambda one: _parity_verdict(one, targets[one.published_key])),
     )
-    shown = [one for one in series if one.published_key in targets]
+    ordered = [one for own in by_panel(series).values() for one in own]
+    shown = [one for one in ordered if one.published_key in targets]
     title = "Parity with the authors' published results"
     table = series_table("parity", title, shown, columns, len(columns))
     return replace(table, notes=write_texts("parity"))

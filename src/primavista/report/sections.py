@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
@@ -111,11 +111,18 @@ def build_page(
 ) -> Page:
     """Return the whole report, section by section; those with nothing to show are left out."""
     data = group_cells(results.cells, published, page_width)
-    unfinished = cell_table(results)
     sections = [
         *(_group_section(data, group) for group in data.groups),
-        *(make(data) for make in SECTIONS),
-        _tables_section(unfinished.title, unfinished),
+        _methods(data),
+        _norms(data),
+        _table_section(parity_table(data.series, target_accuracies(published))),
+        _claims(data),
+        _behind_claims(data),
+        _table_section(saturation_table(data.series)),
+        _streams(data),
+        _settings(data),
+        _table_section(machine_table(data.cells)),
+        _table_section(cell_table(results)),
     ]
     titles = ", ".join(sorted({_data_title(cell) for cell in results.cells})) or "unknown data"
     return Page(
@@ -221,16 +228,15 @@ def _class_parts(data: ReportData, group: ReportGroup) -> tuple[Section, ...]:
     return tuple(parts)
 
 
-def _tables_section(title: str, *tables: Table, text: tuple[str, ...] = ()) -> Section | None:
+def _table_section(*tables: Table, title: str = "", text: tuple[str, ...] = ()) -> Section | None:
+    """Return a section with those of some tables that have rows; the first one is its title."""
     shown = tuple(table for table in tables if table.rows)
-    return Section(title, text, tables=shown) if shown else None
+    return Section(title or tables[0].title, text, tables=shown) if shown else None
 
 
 def _methods(data: ReportData) -> Section | None:
-    table = run_table(data.cells)
-    if not table.rows:
-        return None
-    return Section("What was run", tables=(table,), methods=methods_paragraph(data.cells))
+    section = _table_section(run_table(data.cells))
+    return replace(section, methods=methods_paragraph(data.cells)) if section else None
 
 
 def _norms(data: ReportData) -> Section | None:
@@ -243,19 +249,13 @@ def _norms(data: ReportData) -> Section | None:
     return Section(group.title, write_texts("norms"), tables=(table,), **curves)
 
 
-def _parity(data: ReportData) -> Section | None:
-    series = [one for own in by_panel(data.series).values() for one in own]
-    table = parity_table(series, target_accuracies(data.published))
-    return _tables_section(table.title, table)
-
-
 def _claims(data: ReportData) -> Section | None:
     tested = f"Accuracy on {tested_on(data.cells)}."
     measured = {claim.title for claim in data.claims}
     missing = [claim["title"] for claim in CLAIMS if claim["title"] not in measured]
     tables = claims_table(data.claims, tested), comparisons_table(data.claims, tested)
     text = write_texts("claims", missing=missing)
-    return _tables_section("The claims of the text", *tables, text=text)
+    return _table_section(*tables, title="The claims of the text", text=text)
 
 
 def _behind_claims(data: ReportData) -> Section | None:
@@ -268,10 +268,6 @@ def _behind_claims(data: ReportData) -> Section | None:
     parts = (part,) if part.pictures else ()
     tables = (final_table(group.file_stem("final"), "All measures", group.series),)
     return Section(group.title, tables=tables, parts=parts, extra=curves["extra"])
-
-
-def _guard(data: ReportData) -> Section | None:
-    return _tables_section("Saturation of the guard", saturation_table(data.series))
 
 
 def _streams(data: ReportData) -> Section | None:
@@ -287,22 +283,5 @@ def _settings(data: ReportData) -> Section | None:
     tables = [preset_table(data.cells), changed_table(data.series)]
     if any(strategy_info(cell.strategy).training_options for cell in data.cells):
         tables.insert(1, renorm_table())
-    return _tables_section("Hyperparameters", *tables, text=write_texts("tuned", cells=data.cells))
-
-
-def _machines(data: ReportData) -> Section | None:
-    return _tables_section("The machines", machine_table(data.cells))
-
-
-# In the order of the page, after the groups of the plan.
-SECTIONS: tuple[Callable[[ReportData], Section | None], ...] = (
-    _methods,
-    _norms,
-    _parity,
-    _claims,
-    _behind_claims,
-    _guard,
-    _streams,
-    _settings,
-    _machines,
-)
+    text = write_texts("tuned", cells=data.cells)
+    return _table_section(*tables, title="Hyperparameters", text=text)

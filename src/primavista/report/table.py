@@ -210,14 +210,9 @@ def _csv_values(value: Value) -> list[CsvValue]:
     return [value, None, None]
 
 
-def to_html(table: Table) -> str:
-    """Return a table as the page has it, in a box that scrolls if it is wide."""
-    return _rendered("html", table)
-
-
 def to_markdown(table: Table) -> str:
     """Return the table as Markdown, for a page of documentation; notes are paragraphs below it."""
-    return _rendered("md", table)
+    return str(templates().get_template("table.md.jinja").render(table=table))
 
 
 def to_latex(table: Table) -> str:
@@ -225,8 +220,4 @@ def to_latex(table: Table) -> str:
 
     Values that are the same in all rows move into the note below it.
     """
-    return _rendered("tex", table) + "\n"
-
-
-def _rendered(kind: str, table: Table) -> str:
-    return str(templates().get_template(f"table.{kind}.jinja").render(table=table))
+    return f"{templates().get_template('table.tex.jinja').render(table=table)}\n"
