@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import sys
 from pathlib import Path
 
@@ -86,6 +88,14 @@ def test_where_takes_lists_and_groups_and_names_what_there_is(folder: Path) -> N
         results.where(strategy="mine")
     with pytest.raises(InputError, match="no field 'colour'"):
         results.where(colour="red")
+
+
+def test_a_copy_of_results_has_their_cells(folder: Path) -> None:
+    results = pv.load_results(folder).where(protocol="nicv2-4")
+    for again in (copy.copy(results), pickle.loads(pickle.dumps(results))):
+        assert isinstance(again, type(results))
+        assert again == results
+        assert len(again.batches) == len(results.batches) == 12
 
 
 def test_a_frame_has_a_row_per_record_and_a_column_per_option(folder: Path) -> None:

@@ -53,14 +53,10 @@ def draw_answers(
         axes.set_ylabel("shown", fontsize=TYPE)
         axes.set_xlabel("answer (frames)", fontsize=TYPE)
         axes.xaxis.set_label_position("top")
-        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-            label.set_parse_math(False)  # a name with $ is a name
         if len(columns) <= MOST_NUMBERS:
             for (i, j), count in np.ndenumerate(numbers):
                 if count:
-                    colour = "white" if shares[i, j] > DARK else "black"
-                    text = axes.text(j, i, f"{count:.0f}", fontsize=TYPE, color=colour)
-                    text.set_horizontalalignment("center")
-                    text.set_verticalalignment("center")
+                    look = {"fontsize": TYPE, "color": "white" if shares[i, j] > DARK else "black"}
+                    axes.text(j, i, f"{count:.0f}", look, ha="center", va="center")
         with file_errors("write", path), replacing(path, keep_suffix=True) as part:
             figure.savefig(part, dpi=SHOWN_PIXELS)

@@ -205,6 +205,10 @@ class Results(Records[RunRecord]):
         self.damaged = dict(damaged or {})
         return self
 
+    def __getnewargs__(self) -> tuple[tuple[StoredCell, ...], dict[str, str]]:
+        """Return the arguments that a copy is made of."""
+        return self.cells, self.damaged
+
     @property
     def batches(self) -> Records[BatchRecord]:
         """One record per batch of every run, in the order of the batches."""
