@@ -93,7 +93,7 @@ def sample_frames(
         yield from _camera_frames(CameraView(source, size, fps, region), seconds)
         return
     from primavista.media.decode import timed_frames, upright
-    from primavista.media.images import check_file, decode_image
+    from primavista.media.images import decode_image
     from primavista.media.video import find_media, is_image
 
     paths: list[Path] = []
@@ -102,7 +102,6 @@ def sample_frames(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                check_file(path)
                 image = decode_image(path, path, size, region=region, whole=size is None)
                 yield SampledFrame(str(path), None, image)
                 continue
