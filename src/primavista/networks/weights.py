@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
@@ -108,12 +107,10 @@ def parse(data: bytes, name: str) -> StateDict:
         if not is_archive:
             return load_safetensors(data)
         loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+    except Exception as error:  # such as pickle.UnpicklingError for anything but tensors
         raise WeightsError(
             f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors"
         ) from error
-    except Exception as error:  # pickle.UnpicklingError for anything but tensors
-        raise WeightsError(f"weights {name} were refused: {error}") from error
     if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
         raise WeightsError(f"weights {name} contain something other than a dictionary of tensors")
     return loaded

@@ -177,6 +177,7 @@ def set_limits(module: nn.Module, limits: RenormLimits) -> None:
 def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm) -> nn.Module:
     """Replace every batch norm of a module tree; scale, shift, moments and eps stay the same.
 
+    Weights that are fixed stay fixed; a norm without scale and shift gets them, fixed at 1 and 0.
     The tree is changed in place; if `module` itself is a batch norm, its replacement is returned. A
     layer that occurs in several places stays one layer. An InputError is raised if a batch norm
     does more than normalise, or has no channels yet.
@@ -213,8 +214,8 @@ def _renorm_like(old: nn.Module, kind: type[BatchRenorm]) -> BatchRenorm:
             new.bias.copy_(old.bias)
         if old.running_mean is not None and old.running_var is not None:
             new.start_from(old.running_mean, old.running_var)
-    new.weight.requires_grad_(old.affine)
-    new.bias.requires_grad_(old.affine)
+    new.weight.requires_grad_(old.affine and old.weight.requires_grad)
+    new.bias.requires_grad_(old.affine and old.bias.requires_grad)
     new.train(old.training)
     return new
 

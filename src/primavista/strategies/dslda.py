@@ -44,17 +44,9 @@ class DSLDA(FrozenStrategy):
         super().__init__(backbone, seed=seed, first_batch=made.first_batch)
         self.options = made
         if made.norm == "brn":
-            self._replace_batch_norm()
+            self.backbone.body = replace_batch_norm(self.backbone.body)  # as in saved files
         statistics = StreamingStatistics.empty(self.backbone.dim)
         self._use_head(DSLDAHead(statistics, made.shrinkage, made.base_init, made.open_set))
-
-    def _replace_batch_norm(self) -> None:
-        """Replace batch norm by batch renormalisation, as in saved files; keep fixed weights."""
-        weights = self.backbone.named_parameters()
-        fixed = {name for name, weight in weights if not weight.requires_grad}
-        self.backbone.body = replace_batch_norm(self.backbone.body)
-        for name, weight in self.backbone.named_parameters():
-            weight.requires_grad_(weight.requires_grad and name not in fixed)
 
     @property
     def open_set(self) -> bool:

@@ -75,14 +75,10 @@ class GradientStrategy(Strategy):
         super().__init__(backbone, seed=seed, first_batch=o.first_batch)
         self.options = o
         self.importance = None
-        fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if o.norm == "brn":
             self.backbone.body = self._renormalised(self.backbone.body)
-        # The parameters are listed again, because a batch norm without scale and shift was replaced
-        # by a layer that has them, fixed at 1 and 0.
-        self._fixed_by_user = fixed | {
-            n for n, p in self.backbone.named_parameters() if not p.requires_grad
-        }
+        parameters = self.backbone.named_parameters()
+        self._fixed_by_user = {name for name, p in parameters if not p.requires_grad}
         self.head = self._make_head(o.head, self.backbone.dim, o.capacity)
 
     def score_features(self, z: Tensor) -> Tensor:
