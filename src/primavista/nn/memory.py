@@ -102,8 +102,7 @@ class Memory(Rows):
 
     def columns(self, classes: Tensor) -> Tensor:
         """Return the column in the scores of the class of each pattern, on the CPU."""
-        column = {label: j for j, label in enumerate(classes.tolist())}
-        return torch.tensor([column[label] for label in self.labels.tolist()], dtype=torch.int64)
+        return columns_of(self.labels, classes)
 
     def forget(self, label: int) -> None:
         """Remove the patterns of one class; `Strategy.forget` calls this."""
@@ -155,3 +154,9 @@ class Memory(Rows):
 def memories(module: nn.Module) -> Iterator[Memory]:
     """Return every memory in a module tree, usually a strategy."""
     return (part for part in module.modules() if isinstance(part, Memory))
+
+
+def columns_of(labels: Tensor, classes: Tensor) -> Tensor:
+    """Return the column in the scores of the class of each label, on the CPU."""
+    column = {label: j for j, label in enumerate(classes.tolist())}
+    return torch.tensor([column[label] for label in labels.tolist()], dtype=torch.int64)

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from primavista.engine.frames import read_frames, split_indices
+from primavista.engine.frames import read_frames
 from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
+from primavista.nn.memory import columns_of
 from primavista.nn.sgd import SGD
 from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch, LearnReport
@@ -73,19 +74,13 @@ class StoredData(AnySize):
 
     def check(self, images: Frames) -> None:
         """Reject frames that cannot be stored together with those already stored."""
-        if isinstance(images, Selection):
-            if len(self.frames):
-                raise InputError(
-                    "Cumulative has stored loose frames: continue with loose frames, or start "
-                    "anew with a stream"
-                )
-            if self.source is not None and images.source is not self.source:
-                raise InputError(
-                    "Cumulative stores indices into one stream: these frames come from another"
-                )
-        elif len(self.indices):
+        stream = images.source if isinstance(images, Selection) else None
+        has_stream = stream is not None and self.source is not None
+        another = has_stream and stream is not self.source
+        if another or len(self.indices if stream is None else self.frames):
             raise InputError(
-                "Cumulative stores indices into a stream: continue with that stream, or start anew"
+                "Cumulative stores loose frames, or indices into one stream: these frames come "
+                "from elsewhere than those it has. Continue with the same, or start anew"
             )
 
     def add(self, images: Frames, labels: Tensor) -> None:
@@ -103,11 +98,8 @@ class StoredData(AnySize):
                     "Cumulative stores every frame that it is given (that is what it is for)",
                     stacklevel=6,
                 )
-            device = self.frames.device
-            loose = torch.cat(
-                [read_frames(images, i, device) for i in split_indices(len(images), 128)]
-            )
-            self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose
+            loose = read_frames(images, torch.arange(len(images)), self.frames.device)
+            self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose.clone()
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
 
     def keep(self, wanted: Tensor) -> None:
@@ -178,10 +170,9 @@ class Cumulative(FromScratch):
 
     def stored(self) -> tuple[Frames, Tensor]:
         """Return all frames seen so far; see `FromScratch.stored`."""
-        labels = self.memory.labels.tolist()
-        column = {label: j for j, label in enumerate(self.classes.tolist())}
-        columns = torch.tensor([column[label] for label in labels], dtype=torch.int64)
-        return (self.memory.images() if labels else self.memory.frames), columns
+        stored = self.memory
+        frames = stored.images() if len(stored.labels) else stored.frames
+        return frames, columns_of(stored.labels, self.classes)
 
     def fit(self, union: Batch) -> tuple[float, ...]:
         """Train until the loss is flat; return the mean loss of each window of steps."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +36,6 @@ from primavista.options import Freeze, make_options
 from primavista.progress import TrainingStep
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat
-
-T = TypeVar("T")
 
 
 class GradientStrategy(Strategy):
@@ -150,10 +148,12 @@ class GradientStrategy(Strategy):
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard = UNGUARDED) -> SGD:
         """Make stochastic gradient descent on `weights` under a guard; the momentum starts at 0."""
         o, velocity = self.options, self._velocity(weights, B.i)
-        key = (are_features(B.inputs), B.i == 1, *((weight.name, weight.lr) for weight in weights))
+        rates = ((weight.name, weight.lr) for weight in weights)
+        key = (are_features(B.inputs), B.i == 1, *rates, self.backbone.precision)
+        fixed = (*self._fixed_tensors(), *guard.tensors)
         make = partial(SGD, weights, o.momentum, o.weight_decay, guard, velocity)
         # on a GPU one is kept for batch 1 and one for the batches after it
-        sgd = self._kept_on_gpu("sgd", key, guard.tensors, make, most=2)
+        sgd = self.gpu_cache.get_or_make("sgd", key, fixed, make, most=2)
         if sgd.meter.means:  # of an earlier batch
             sgd.meter.means = []
             if velocity is None:
@@ -311,20 +311,13 @@ class GradientStrategy(Strategy):
 
         The constants are the numbers that it depends on besides its arguments.
         """
-        make = partial(CapturedFunction, function)
-        return self._kept_on_gpu(function.__qualname__, constants, (), make, most=1)
+        key, make = (*constants, self.backbone.precision), partial(CapturedFunction, function)
+        fixed = self._fixed_tensors()
+        return self.gpu_cache.get_or_make(function.__qualname__, key, fixed, make, most=1)
 
-    def _kept_on_gpu(
-        self,
-        kind: str,
-        key: tuple[Hashable, ...],
-        tensors: Sequence[Tensor],
-        make: Callable[[], T],
-        most: int,
-    ) -> T:
-        """Return an object of an earlier batch on a GPU, or make it; see `ReusedOnGPU`."""
-        fixed = (*self.head.parameters(), *self.head.buffers(), *tensors)  # the head may grow
-        return self.gpu_cache.get_or_make(kind, (*key, self.backbone.precision), fixed, make, most)
+    def _fixed_tensors(self) -> tuple[Tensor, ...]:
+        """Return what a captured step reads and writes; a head that grows has other tensors."""
+        return (*self.head.parameters(), *self.head.buffers())
 
 
 def _check_freezing(network: nn.Module, freeze: Freeze) -> None:
