@@ -87,7 +87,7 @@ def write_report(
         for kind in figures:
             drawn = picture.content(f".{kind}")
             _write_files(target / "figures", {f"{picture.name}.{kind}": drawn})
-    _write_files(target, {"report.html": render_page(page, downloads)})
+    _write_files(target, {"report.html": _render_page(page, downloads)})
     return target / "report.html"
 
 
@@ -100,7 +100,7 @@ def _write_files(folder: Path, contents: Mapping[str, str | bytes]) -> None:
                 part.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
+def _render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     """Return the whole HTML file; every text that comes from results is escaped.
 
     Args:
