@@ -91,13 +91,11 @@ def test_a_result_in_a_notebook_has_the_measures_that_there_are():
         batch=2,
         batches=5,
         measures=Measures(accuracy=41.5, average=40.0),
-        class_accuracy={0: 41.5},
         confusion=torch.zeros(1, 1),
         learn_seconds=0.5,
+        solve_seconds=0.0,
         test_seconds=0.25,
         state_bytes=0,
-        stored_bytes=0,
-        saturated=None,
         report=report,
     )
     texts = Reader(step._repr_html_()).texts

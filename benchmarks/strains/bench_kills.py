@@ -46,8 +46,8 @@ def results(out: Path) -> Results:
 
 
 def run(plan: Plan, out: Path, cache: Path) -> None:
-    """Run the rest of the plan, with a checkpoint after every second batch."""
-    settings = RunSettings(cache, checkpoint_batches=2, checkpoint_share=1.0)
+    """Run the rest of the plan, with a checkpoint every 0.1 s."""
+    settings = RunSettings(cache, checkpoint_seconds=0.1)
     failed = Suite(plan, out, (), settings).run(Inline())
     if failed:
         raise SystemExit(f"{len(failed)} cells failed: {failed[0].reason}")

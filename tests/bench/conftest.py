@@ -68,11 +68,9 @@ def plan() -> Callable[..., Plan]:
 @pytest.fixture
 def suite(plan: Callable[..., Plan], cache: Path, tmp_path: Path) -> Callable[..., Suite]:
     def make(
-        *strategies: str, out: Path | None = None, batches: int = 20, **settings: Any
+        *strategies: str, out: Path | None = None, seconds: float = 1e9, **settings: Any
     ) -> Suite:
-        settings_of_run = RunSettings(
-            cache, checkpoint_seconds=1e9, checkpoint_batches=batches, checkpoint_share=1e9
-        )
+        settings_of_run = RunSettings(cache, checkpoint_seconds=seconds)
         return Suite(
             plan(*strategies, **settings), out or tmp_path / "out", settings=settings_of_run
         )

@@ -175,7 +175,7 @@ def test_kept_frames_go_with_the_data_set_that_they_belong_to(core50_folder) -> 
     wanted = data.frames[torch.arange(data.test[0].start, data.test[-1].stop)]
     for chosen in (torch.tensor([1]), torch.tensor([2, 0, 2]), torch.arange(3)):
         assert torch.equal(images[chosen], wanted[chosen])
-    frames = weakref.ref(images._decoded.frames)
+    frames = weakref.ref(images._decoded[0])
     del images, data
     gc.collect()
     assert frames() is None

@@ -99,11 +99,11 @@ def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
     strategy = create("cwr*", tiny_backbone)
     test_set, clock = TestSet(stream, 1, FeatureCache()), Clock(strategy)
     strategy.learn(stream[0].images, stream[0].labels)
-    before = test_set.frames(strategy, clock).predict(strategy)
+    before = test_set.frames(strategy, clock).answer(strategy, clock)
     with torch.no_grad():
         for parameter in strategy.backbone.parameters():
             parameter.neg_()
-    assert torch.equal(test_set.frames(strategy, clock).predict(strategy), before)
+    assert torch.equal(test_set.frames(strategy, clock).answer(strategy, clock), before)
     strategy.embedding_version += 1
     turned = strategy.embed(stream.test().images)
     assert torch.equal(test_set.frames(strategy, clock).z, turned)

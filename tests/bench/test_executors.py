@@ -71,13 +71,10 @@ def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(
     assert len((state.path / "timings.jsonl").read_text().splitlines()) == 7
 
 
-@pytest.mark.parametrize(("share", "written"), [(1e9, 6), (1e-9, 1)])
-def test_checkpoints_take_a_share_of_the_time_at_most(suite, monkeypatch, share, written):
-    """After each of seven batches but the last; or never again after the first, whose share of the
-    time was too large.
-    """
-    one = suite("dslda", batches=1)
-    one.settings = replace(one.settings, checkpoint_share=share)
+@pytest.mark.parametrize(("seconds", "written"), [(0.0, 6), (1e9, 0)])
+def test_a_checkpoint_is_written_when_its_time_has_passed(suite, monkeypatch, seconds, written):
+    """After each of seven batches but the last, or never."""
+    one = suite("dslda", seconds=seconds)
     calls = []
     original = CellFolder.checkpoint
     monkeypatch.setattr(CellFolder, "checkpoint", lambda *args: (calls.append(1), original(*args)))
@@ -233,7 +230,7 @@ def test_the_time_left_of_a_strategy_that_is_trained_a_few_times(suite):
     assert seconds_left(states, 1) == pytest.approx(10 * 1.0 * 100 * 2 / 10)
 
 
-def test_a_cell_of_unknown_length_is_as_long_as_the_others_of_its_protocol(suite):
+def test_a_cell_of_unknown_length_is_as_long_as_the_others(suite):
     """`bench status` does not open the data: finished cells tell how many batches there are."""
     done, running, waiting = suite("dslda", group={"runs": 3}).states
     for state in (done, running, waiting):
@@ -254,9 +251,7 @@ from primavista.bench.plan import load_plan
 from primavista.bench.run import Suite
 if __name__ == "__main__":
     plan, out, cache, where = sys.argv[1:]
-    settings = RunSettings(
-        Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3, checkpoint_share=1e9
-    )
+    settings = RunSettings(Path(cache), checkpoint_seconds=0.2)
     executor = Inline() if where == "inline" else Processes(2)
     Suite(load_plan(plan), Path(out), settings=settings).run(executor)
 """
@@ -306,7 +301,7 @@ def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, r
 def test_ctrl_c_writes_a_checkpoint_and_stops(tmp_path, cache):
     (tmp_path / "plan.toml").write_text(PLAN.replace("limit = 12", "limit = 43"))
     (tmp_path / "killed.py").write_text(
-        KILLED.replace("checkpoint_batches=3", "checkpoint_batches=1000")
+        KILLED.replace("checkpoint_seconds=0.2", "checkpoint_seconds=1e9")
     )
     command = [
         sys.executable,

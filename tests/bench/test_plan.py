@@ -184,6 +184,7 @@ def test_overrides_hold_in_every_group():
     core50 = load_plan("paper", ["data.kind=core50", "data.path=/data/core50"])
     assert core50.data.model_dump(exclude_defaults=True) == {
         "kind": "core50",
+        "name": "core50",
         "path": "/data/core50",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from primavista.bench.cell import CellJob, run_cell
+from primavista.bench.folder import CellFolder
 from primavista.bench.local import Inline
 from primavista.bench.ray import RayCluster
 from primavista.errors import InputError
@@ -21,7 +22,7 @@ ALL = ("ar1*", "cwr*", "dslda", "naive")
 
 def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, results):
     suite(*ALL, out=tmp_path / "inline", limit=40).run(Inline())
-    distributed = suite(*ALL, out=tmp_path / "ray", limit=40, batches=3)
+    distributed = suite(*ALL, out=tmp_path / "ray", limit=40, seconds=0.0)
     kinds = []
     learned: dict[int, int] = {}
 
@@ -38,12 +39,6 @@ def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, r
     found = results(tmp_path / "inline")
     assert len(found) == 4
     assert results(tmp_path / "ray") == found
-
-
-def test_nodes_that_share_storage_write_there(cluster, suite, tmp_path, results):
-    suite(*ALL, out=tmp_path / "inline").run(Inline())
-    assert not suite(*ALL, out=tmp_path / "ray").run(RayCluster(shared=True))
-    assert results(tmp_path / "ray") == results(tmp_path / "inline")
 
 
 def test_a_stopped_plan_goes_on_and_a_failed_cell_is_alone(cluster, suite, tmp_path, results):
@@ -76,13 +71,15 @@ def test_a_stopped_plan_goes_on_and_a_failed_cell_is_alone(cluster, suite, tmp_p
     assert (failed[0].path / "failed.json").exists()
 
 
-def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results):
+def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results, monkeypatch):
     """Killed after its checkpoint, with more lines in its files than the checkpoint has seen."""
     suite("ewc", out=tmp_path / "inline", limit=12).run(Inline())
-    begun = suite("ewc", out=tmp_path / "ray", limit=12, batches=4)
+    begun = suite("ewc", out=tmp_path / "ray", limit=12, seconds=0.0)
     state = begun.states[0]
 
     def die(event):
+        if event.kind == "batch" and event.line["batch"] == 5:
+            monkeypatch.setattr(CellFolder, "checkpoint", lambda *_: None)
         if event.kind == "batch" and event.line["batch"] == 6:
             raise SystemExit
 

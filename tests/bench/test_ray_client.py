@@ -88,9 +88,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
         process = command(ray_head.client, tmp_path)
         until = time.monotonic() + 240
         while (
-            time.monotonic() < until
-            and not list(out.rglob("checkpoint.safetensors"))
-            and process.poll() is None
+            time.monotonic() < until and not list(out.rglob("run.json")) and process.poll() is None
         ):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

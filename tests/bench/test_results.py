@@ -67,7 +67,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     with CellFolder(tmp_path, RUN):
         pass
     with (
-        pytest.raises(InputError, match="run with run 0, not 1: choose another folder"),
+        pytest.raises(InputError, match="holds another cell: choose another folder"),
         CellFolder(tmp_path, RUN.model_copy(update={"run": 1})),
     ):
         pass
@@ -88,21 +88,6 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
         pytest.raises(FileError, match=r"or delete .* to restart this cell"),
     ):
         folder.resume()
-
-
-def test_a_checkpoint_of_a_later_version_is_refused_and_nothing_is_cut(tmp_path):
-    with CellFolder(tmp_path, RUN) as folder:
-        folder.resume()
-        folder.append({"batch": 1}, {"batch": 1})
-        folder.checkpoint({}, {"format": 2, "position": 1})
-        folder.append({"batch": 2}, {"batch": 2})
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with (
-        CellFolder(tmp_path, RUN) as folder,
-        pytest.raises(FileError, match=r"has format 2.* reads 1: .*or delete .* to restart"),
-    ):
-        folder.resume()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
@@ -179,15 +164,15 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"]
+    ("seconds", "room"), [(0.0, 5000), (1e9, 2000)], ids=["the checkpoint", "a line"]
 )
-def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
+def test_a_full_disk_loses_nothing(suite, tmp_path, results, seconds, room):
     """Files may not grow beyond a limit.
 
     The cell fails with a clear reason, and with more room goes on to the same bits.
     """
     suite("cwr*", out=tmp_path / "undisturbed", limit=12).run(Inline())
-    full = suite("cwr*", limit=12, batches=batches)
+    full = suite("cwr*", limit=12, seconds=seconds)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     full.out.mkdir()
     claim_folder(full.out, full.plan, full.plan.planned())

@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 import primavista
-from primavista.bench.cell import RunSettings
+from primavista.bench.cell import CellJob, RunSettings
 from primavista.bench.local import work
 from primavista.bench.plan import load_plan
 from primavista.strategies.dslda import DSLDA
@@ -47,7 +47,7 @@ for strategy in (DSLDA, Naive):
     strategy.learn_batch = recording(strategy.learn_batch)
 here, there = Pipe()
 for number, planned in enumerate(load_plan(plan).planned()):
-    here.send((number, planned.cell.model_dump(), Path(out) / planned.folder))
+    here.send(CellJob(number, planned.cell, Path(out) / planned.folder))
 here.send(None)
 work(there, RunSettings(Path(cache)), os.getppid(), {})
 print(json.dumps([found, "torch._dynamo" in sys.modules]))

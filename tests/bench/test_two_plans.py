@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from primavista.bench.folder import saved_plan
@@ -68,6 +69,18 @@ def test_other_data_in_the_same_folder_is_refused_and_changes_nothing(suite, tmp
     ):
         suite("naive", limit=3).run(Inline())
     assert (tmp_path / "out" / "plan.json").read_bytes() == before
+
+
+def test_a_plan_that_names_its_test_sessions_may_be_run_again(suite, tmp_path):
+    """JSON has no tuples: the settings that were recorded are still those of the plan."""
+    for label in ("cup", "mug"):
+        for session in ("bench", "garden", "kitchen"):
+            place = tmp_path / "toys" / label / session
+            place.mkdir(parents=True)
+            Image.new("RGB", (32, 32), "red").save(place / "1.png")
+    data = {"kind": "folder", "path": str(tmp_path / "toys"), "size": 32, "test": ["garden"]}
+    for strategy in ("dslda", "ncm"):
+        assert not suite(strategy, data=data, protocol="ni", limit=1).run(Inline())
 
 
 def test_the_status_is_that_of_the_plan_that_was_asked_for(tmp_path, suite, monkeypatch):

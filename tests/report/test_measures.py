@@ -16,13 +16,11 @@ VALUES = {name: 10.25 + number for number, name in enumerate(MEASURES)}
 STEP = Step(
     batch=1,
     batches=1,
-    class_accuracy={},
     confusion=None,
     learn_seconds=0.0,
+    solve_seconds=0.0,
     test_seconds=0.0,
     state_bytes=0,
-    stored_bytes=0,
-    saturated=None,
     report=LearnReport(1, 1, ()),
     measures=Measures(**VALUES),
 )

@@ -159,18 +159,15 @@ def test_what_cannot_be_drawn_is_said(folder: Path, tmp_path: Path) -> None:
 
 
 def step(batch: int, accuracy: float | None, confusion: list[list[int]] | None = None) -> pv.Step:
-    measured = accuracy is not None
     return pv.Step(
         batch=batch,
         batches=3,
         measures=Measures(accuracy=accuracy, average=accuracy),
-        class_accuracy={0: 100.0, 1: 0.0} if measured else {},
         confusion=None if confusion is None else torch.tensor(confusion),
         learn_seconds=1.0,
+        solve_seconds=0.0,
         test_seconds=1.0,
         state_bytes=0,
-        stored_bytes=0,
-        saturated=None,
         report=pv.LearnReport(batch, 10, (1,)),
     )
 

@@ -483,9 +483,9 @@ def test_a_stream_is_evaluated_with_the_stored_bytes_beside_the_accuracy(name):
     steps = list(evaluate(strategy, stream))
     assert len(steps) == len(stream) >= 2
     for step in steps:
-        assert 0 < step.stored_bytes <= strategy.memory.most_bytes
+        assert 0 < step.report.stored_bytes <= strategy.memory.most_bytes
         assert 0 <= step.accuracy <= 100
-    assert steps[-1].stored_bytes == strategy.memory.bytes
+    assert steps[-1].report.stored_bytes == strategy.memory.bytes
     assert steps[-1].state_bytes < strategy.memory.bytes  # what is stored is not counted again
 
 

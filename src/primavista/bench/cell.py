@@ -20,7 +20,7 @@ from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.folder import (
-    CHECKPOINT_FORMAT,
+    TIMES,
     TIMINGS,
     BatchMetrics,
     CellFolder,
@@ -47,18 +47,13 @@ class RunSettings:
 
     Args:
         cache: The folder where rendered data is kept.
-        checkpoint_seconds: The number of seconds after which a checkpoint is due.
-        checkpoint_batches: The number of batches after which a cheap checkpoint is due already.
-        checkpoint_share: A checkpoint is cheap if the last one took at most this share of the time
-            since.
+        checkpoint_seconds: The time between two checkpoints.
         registered: The references of strategies and backbones of the user's own, by name, which
             the process that runs a cell registers first.
     """
 
     cache: Path
     checkpoint_seconds: float = 30.0
-    checkpoint_batches: int = 20
-    checkpoint_share: float = 0.02
     registered: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -83,15 +78,15 @@ class CellEvent:
 
     Args:
         job: The number of the job.
-        kind: It started, learned a batch, is done, failed, or was restarted after its machine was
-            lost.
+        kind: It started, learned a batch, wrote a checkpoint, is done, failed, or was restarted
+            after its machine was lost.
         line: The line of `metrics.jsonl`, if it is about a batch.
         batches: The number of batches of the cell, if it is about a batch.
         reason: Why it failed or was restarted.
     """
 
     job: int
-    kind: Literal["start", "batch", "done", "failed", "restarted"]
+    kind: Literal["start", "batch", "checkpoint", "done", "failed", "restarted"]
     line: dict[str, Any] = field(default_factory=dict)
     batches: int = 0
     reason: str = ""
@@ -113,7 +108,6 @@ def run_cell(
     settings: RunSettings,
     on_event: OnEvent = ignore,
     should_stop: Callable[[], bool] = lambda: False,
-    on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a cell in its folder, from its checkpoint if there is one.
 
@@ -125,119 +119,66 @@ def run_cell(
         on_event: Called with every event.
         should_stop: Asked after every batch but the last; True writes a checkpoint and raises
             `Interrupted`.
-        on_checkpoint: Called after each checkpoint.
 
     Raises:
         Interrupted: If `should_stop` asked for it.
     """
-    cell = job.cell
     on_event(CellEvent(job.number, "start"))
     try:
-        with CellFolder(job.folder, cell) as folder, torch_settings(cell):
+        with CellFolder(job.folder, job.cell) as folder, torch_settings(job.cell):
             if not folder.done:
-                check_device(cell)
-                running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
-                steps = evaluate(
-                    running.strategy,
-                    running.stream,
-                    test_every=cell.test_every,
-                    test_thin=cell.test_thin,
-                    retrain=cell.retrain,
-                    start=running.start,
-                    tally=running.tally,
-                    features=running.features,
-                )
-                for step in steps:
-                    running.record(step)
-                running.finish()
+                _learn_and_record(job, folder, settings, on_event, should_stop)
     except Exception as error:
         on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
     else:
         on_event(CellEvent(job.number, "done"))
 
 
-class CellRun:
-    """A cell while it runs: its stream, its strategy, and the writing of its folder.
-
-    Args:
-        job: The cell and its folder.
-        folder: The folder, open for writing.
-        settings: How cells are run.
-        on_event: Called with every batch.
-        should_stop: Asked after every batch.
-        on_checkpoint: Called after each checkpoint.
-    """
-
-    def __init__(
-        self,
-        job: CellJob,
-        folder: CellFolder,
-        settings: RunSettings,
-        on_event: OnEvent,
-        should_stop: Callable[[], bool],
-        on_checkpoint: Callable[[], None],
-    ) -> None:
-        cell = job.cell
-        register_all(settings.registered)
-        data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
-        self.cell = cell
-        self._memory = PeakMemory(cell.device)
-        self.stream = cell_stream(cell, data)
-        self.strategy = cell_strategy(cell, data)
-        self.features = _kept_features(
+def _learn_and_record(
+    job: CellJob,
+    folder: CellFolder,
+    settings: RunSettings,
+    on_event: OnEvent,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Learn the batches that are left; write a line for each, checkpoints, and the result."""
+    cell = job.cell
+    check_device(cell)
+    register_all(settings.registered)
+    data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
+    memory = PeakMemory(cell.device)
+    stream, strategy = cell_stream(cell, data), cell_strategy(cell, data)
+    start, tally = _resume(folder, strategy)
+    steps = evaluate(
+        strategy,
+        stream,
+        test_every=cell.test_every,
+        test_thin=cell.test_thin,
+        retrain=cell.retrain,
+        start=start,
+        tally=tally,
+        features=_kept_features(
             cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
-        )
-        self.start, self.tally = _resume(folder, self.strategy)
-        self._job = job
-        self._folder = folder
-        self._on_event = on_event
-        self._should_stop = should_stop
-        self._on_checkpoint = on_checkpoint
-        self._schedule = _CheckpointSchedule(settings, self.start, time.monotonic())
-        self._last: Step | None = None
-
-    def record(self, step: Step) -> None:
-        """Write a step to the folder, and a checkpoint if one is due.
-
-        Args:
-            step: The measurements after a batch.
-
-        Raises:
-            Interrupted: If the run was asked to stop; the checkpoint is written.
-        """
-        self._last = step
+        ),
+    )
+    saved_at = time.monotonic()
+    for step in steps:
         line = BatchMetrics.from_step(step).model_dump(mode="json")
-        timings: dict[str, Any] = {
-            "batch": step.batch,
-            "learn_seconds": step.learn_seconds,
-            "solve_seconds": step.solve_seconds,
-            "test_seconds": step.test_seconds,
-            "peak_bytes": self._memory.bytes,
-        }
-        self._folder.append(line, timings)
-        self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
-        stop = self._should_stop()
-        if step.batch < step.batches and (stop or self._schedule.due(step.batch)):
-            self._write_checkpoint(step.batch)
+        seconds = {name: getattr(step, name) for name in TIMES}
+        folder.append(line, {"batch": step.batch, **seconds, "peak_bytes": memory.bytes})
+        on_event(CellEvent(job.number, "batch", line, step.batches))
+        stop = should_stop()
+        due = stop or time.monotonic() - saved_at >= settings.checkpoint_seconds
+        if due and step.batch < step.batches:
+            manifest = {"position": step.batch, "tally": tally.to_json()}
+            folder.checkpoint(strategy_arrays(strategy), manifest)
+            saved_at = time.monotonic()
+            on_event(CellEvent(job.number, "checkpoint"))
             if stop:
                 raise Interrupted
-
-    def finish(self) -> None:
-        """Write the result."""
-        assert self._last is not None  # the last batch is never in a checkpoint
-        result = _result(self.cell, self.strategy, self.stream, self._last, self._folder.path)
-        self._folder.finish(result.model_dump(mode="json"))
-
-    def _write_checkpoint(self, batch: int) -> None:
-        began = time.monotonic()
-        manifest = {
-            "format": CHECKPOINT_FORMAT,
-            "position": batch,
-            "tally": self.tally.to_json(),
-        }
-        self._folder.checkpoint(strategy_arrays(self.strategy), manifest)
-        self._schedule.written(batch, began)
-        self._on_checkpoint()
+    # `step` is the last one: the last batch is never in a checkpoint
+    result = _result(cell, strategy, stream, step, folder.path)
+    folder.finish(result.model_dump(mode="json"))
 
 
 def _resume(folder: CellFolder, strategy: Strategy) -> tuple[int, Tally]:
@@ -252,35 +193,6 @@ def _resume(folder: CellFolder, strategy: Strategy) -> tuple[int, Tally]:
     tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
     strategy.load_state_dict(tensors)
     return manifest["position"], Tally.from_json(manifest["tally"])
-
-
-@dataclass
-class _CheckpointSchedule:
-    """The batches after which a checkpoint is due.
-
-    Args:
-        settings: How often, and for which share of the time.
-        batch: The batch of the last checkpoint, or the one that the process began after.
-        at: The time of the last checkpoint on the monotonic clock, or of the beginning.
-        writing_seconds: The time that the last checkpoint took.
-    """
-
-    settings: RunSettings
-    batch: int
-    at: float
-    writing_seconds: float = 0.0
-
-    def due(self, batch: int) -> bool:
-        passed = time.monotonic() - self.at
-        if passed >= self.settings.checkpoint_seconds:
-            return True
-        pays = self.writing_seconds <= self.settings.checkpoint_share * passed
-        return batch - self.batch >= self.settings.checkpoint_batches and pays
-
-    def written(self, batch: int, began: float) -> None:
-        """Enter a checkpoint after a batch, whose writing began at a time and has just ended."""
-        self.batch, self.at = batch, time.monotonic()
-        self.writing_seconds = self.at - began
 
 
 def cell_stream(cell: Cell, data: DataSet) -> Stream:
@@ -383,35 +295,28 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
     # at the end, on a copy: it must not count for the peak of memory, which has been measured
     operations = count_flops(strategy, stream[len(stream) - 1])
     peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
+    rows = {
+        line.batch: line.measures.task_accuracy
+        for line in read_metrics(folder)
+        if line.measures.accuracy is not None
+    }
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
         final=last.measures,
-        matrix=asdict(_accuracy_matrix(folder)),
+        matrix=asdict(AccuracyMatrix.from_rows(rows)),
         confusion=last.confusion.tolist(),
         classes=list(stream.data.classes),
         categories=list(stream.data.categories),
         batches=last.batches,
-        learn_seconds=sum(line["learn_seconds"] for line in lines),
-        solve_seconds=sum(line["solve_seconds"] for line in lines),
-        test_seconds=sum(line["test_seconds"] for line in lines),
+        **{name: sum(line[name] for line in lines) for name in TIMES},
         peak_bytes=max(peaks, default=None),
         operations=asdict(operations) if operations else None,
         state_bytes=last.state_bytes,
-        stored_bytes=last.stored_bytes,
+        stored_bytes=last.report.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
         data=data_facts(stream, cell.test_thin, side_of(stream.data.frames)),
         state_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )
-
-
-def _accuracy_matrix(folder: Path) -> AccuracyMatrix:
-    """Return the matrix R from the lines of `metrics.jsonl`."""
-    rows = {
-        line.batch: line.measures.task_accuracy
-        for line in read_metrics(folder)
-        if line.measures.accuracy is not None
-    }
-    return AccuracyMatrix.from_rows(rows)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -22,33 +24,27 @@ def now(strategy: Strategy) -> float:
     return time.perf_counter()
 
 
+@dataclass
 class Clock:
     """The seconds that one batch of a strategy took; the device is waited for.
 
     Args:
         strategy: The strategy.
+        learn_seconds: Time charged to learning.
+        solve_seconds: Time charged to solving for the weights of a head.
+        test_seconds: Time charged to testing.
     """
 
-    def __init__(self, strategy: Strategy) -> None:
-        self.learn_seconds = 0.0
-        self.solve_seconds = 0.0
-        self.test_seconds = 0.0
-        self._strategy = strategy
-
-    def learning(self) -> AbstractContextManager[None]:
-        """Charge the time of a `with` block to learning."""
-        return self._charged("learn_seconds")
-
-    def solving(self) -> AbstractContextManager[None]:
-        """Charge the time of a `with` block to solving."""
-        return self._charged("solve_seconds")
-
-    def testing(self) -> AbstractContextManager[None]:
-        """Charge the time of a `with` block to testing."""
-        return self._charged("test_seconds")
+    strategy: Strategy
+    learn_seconds: float = 0.0
+    solve_seconds: float = 0.0
+    test_seconds: float = 0.0
 
     @contextmanager
-    def _charged(self, name: str) -> Iterator[None]:
-        began = now(self._strategy)
+    def charge(
+        self, name: Literal["learn_seconds", "solve_seconds", "test_seconds"]
+    ) -> Iterator[None]:
+        """Add the time of a `with` block to one of the three."""
+        began = now(self.strategy)
         yield
-        setattr(self, name, getattr(self, name) + now(self._strategy) - began)
+        setattr(self, name, getattr(self, name) + now(self.strategy) - began)

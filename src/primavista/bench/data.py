@@ -81,13 +81,39 @@ class RenderedData(StrictModel):
         )
 
 
-class CORe50Data(StrictModel):
+class FilesData(StrictModel):
+    """Data on disk.
+
+    Args:
+        kind: Which kind of data.
+        name: The name in reports; by default that of the folder for data of the user's own, and
+            otherwise the kind.
+        path: The folder or archive.
+    """
+
+    kind: str
+    name: str = ""
+    path: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, table: Any) -> Any:
+        if not isinstance(table, dict) or table.get("name"):
+            return table
+        kind, path = table.get("kind"), str(table.get("path", ""))
+        return {**table, "name": (kind in ("store", "folder") and Path(path).name) or kind}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `open_dataset`."""
+        return self.model_dump(exclude={"kind", "name", "path", "orders"})
+
+
+class CORe50Data(FilesData):
     """CORe50 on disk.
 
     Args:
         kind: "core50".
-        name: The name in reports.
-        path: The folder of CORe50.
         size: The side of the frames in pixels.
         test: Which test frames, as in `CORe50`; None is the official reduced list.
         labels: 50 objects or 10 categories.
@@ -95,46 +121,29 @@ class CORe50Data(StrictModel):
     """
 
     kind: Literal["core50"]
-    name: str = "core50"
-    path: str
     size: Positive = 128
     test: TestFrames | None = None
     labels: Literal["object", "category"] = "object"
     orders: str | None = None
 
 
-def _named_by_path(table: Any) -> Any:
-    """Give data of the user's own the name of its folder, unless it has one."""
-    if isinstance(table, dict) and not table.get("name") and isinstance(table.get("path"), str):
-        return {**table, "name": Path(table["path"]).name or table.get("kind")}
-    return table
-
-
-class StoreData(StrictModel):
+class StoreData(FilesData):
     """A packed store.
 
     Args:
         kind: "store".
-        name: The name in reports; by default that of the folder.
-        path: The folder of the store.
         orders: A folder with the official orders of CORe50.
     """
 
     kind: Literal["store"]
-    name: str = "store"
-    path: str
     orders: str | None = None
 
-    _named = model_validator(mode="before")(_named_by_path)
 
-
-class FolderData(StrictModel):
+class FolderData(FilesData):
     """A folder of the user's own: one folder per class, in it one folder or video per session.
 
     Args:
         kind: "folder".
-        name: The name in reports; by default that of the folder.
-        path: The folder.
         size: The side of the frames in pixels.
         test: The names of the test sessions; None is every fourth session of each class.
         split: "fixed", or "run": each run has other test sessions, as many as the fixed split has.
@@ -142,13 +151,9 @@ class FolderData(StrictModel):
     """
 
     kind: Literal["folder"]
-    name: str = "folder"
-    path: str
     size: Positive = 128
     test: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     split: Literal["fixed", "run"] = "fixed"
-
-    _named = model_validator(mode="before")(_named_by_path)
 
     @model_validator(mode="after")
     def _one_split(self) -> FolderData:
@@ -156,14 +161,17 @@ class FolderData(StrictModel):
             raise ValueError('test names the test sessions of every run: leave out split = "run"')
         return self
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `open_dataset` but `split`, which depends on the run."""
+        return {"size": self.size, "test_sessions": self.test}
 
-class OfficialData(StrictModel):
+
+class OfficialData(FilesData):
     """The official files of another data set than CORe50.
 
     Args:
         kind: Which data set.
-        name: The name in reports; by default the kind.
-        path: The folder or archive.
         size: The side of the frames in pixels.
         labels: Objects or categories, for the data sets that have both; see `open_dataset`.
         sessions: The number of sessions per class, if the data set has none of its own.
@@ -171,37 +179,18 @@ class OfficialData(StrictModel):
     """
 
     kind: OfficialKind
-    name: str = ""
-    path: str
     size: Positive = 128
     labels: Literal["object", "category"] | None = None
     sessions: Positive | None = None
     factors: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, table: Any) -> Any:
-        if isinstance(table, dict) and not table.get("name"):
-            return {**table, "name": table.get("kind")}
-        return table
-
     @model_validator(mode="after")
     def _fits(self) -> OfficialData:
         try:
-            check_source_options(self.source, self.options)
+            check_source_options(DataSource(self.kind, Path(self.path)), self.options)
         except InputError as error:
             raise ValueError(str(error)) from error
         return self
-
-    @property
-    def source(self) -> DataSource:
-        """The source, as `open_dataset` takes it."""
-        return DataSource(self.kind, Path(self.path))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of `open_dataset`."""
-        return self.model_dump(exclude={"kind", "name", "path"})
 
 
 Data = Annotated[
@@ -230,8 +219,6 @@ def data_settings(source: str, **settings: Any) -> dict[str, Any]:
             "or rendered:objects=2,frames=12"
         )
     table: dict[str, Any] = {"kind": found.kind, "path": str(path)}
-    if found.kind in ("store", "folder"):
-        table["name"] = path.name
     if found.kind != "store" and "size" in settings:
         table["size"] = settings["size"]
     return table
@@ -266,7 +253,10 @@ def open_cell_data(
     if data.kind == "rendered":
         opened = _open_rendered(data, cache, device, workers, progress)
     else:
-        opened = _open_source(data, split)
+        options = data.options
+        if data.kind == "folder":
+            options["split"] = split
+        opened = open_dataset(DataSource(data.kind, Path(data.path)), **options)
     if resident and device == "cuda" and isinstance(opened, Store) and _fits_on_gpu(opened):
         return opened.to(device)
     return opened
@@ -423,17 +413,6 @@ def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
         reason = f"the test set is not an official one ({facts.test_frames:,} frames)"
         return CORe50Comparison(False, reason=reason)
     return CORe50Comparison(True, core50.test_set)
-
-
-def _open_source(data: CORe50Data | StoreData | FolderData | OfficialData, split: int) -> DataSet:
-    if isinstance(data, OfficialData):
-        return open_dataset(data.source, **data.options)
-    source = DataSource(data.kind, Path(data.path))
-    if data.kind == "core50":
-        return open_dataset(source, size=data.size, labels=data.labels, test=data.test)
-    if data.kind == "folder":
-        return open_dataset(source, size=data.size, test_sessions=data.test, split=split)
-    return open_dataset(source)
 
 
 def _open_rendered(

@@ -34,50 +34,46 @@ class Step:
     Args:
         batch: The number of the batch, from 1.
         batches: The number of batches of the stream.
+        report: The strategy's report about the batch.
         measures: Accuracy, forgetting and the like, which `bench.metrics` defines; each is None if
             there was no test.
-        class_accuracy: Percent for each class in the test set, taught or not; empty without a test.
-        confusion: Classes x classes; rows are true classes, columns predicted ones.
+        confusion: Classes x classes; rows are true classes, columns predicted ones. None without a
+            test.
         learn_seconds: Time spent learning the batch, the features included.
-        test_seconds: Time spent predicting the test frames, and those for forward transfer.
-        state_bytes: Bytes beyond the network, its head and stored data; see `bench.cost`.
-        stored_bytes: Bytes of stored data.
-        saturated: The share of guarded weights whose importance is at its limit.
-        report: The strategy's report about the batch.
-        test_frames: The number of frames of the test.
         solve_seconds: Time to solve for the weights of a head that keeps sums, measured as the
             first prediction of one frame after a batch, and before it if forward transfer is
             measured. 0 if there are no features.
+        test_seconds: Time spent predicting the test frames, and those for forward transfer.
+        state_bytes: Bytes beyond the network, its head and stored data; see `bench.cost`.
     """
 
     batch: int
     batches: int
+    report: LearnReport
     measures: Measures
-    class_accuracy: dict[int, float]
     confusion: Tensor | None
     learn_seconds: float
+    solve_seconds: float
     test_seconds: float
     state_bytes: int
-    stored_bytes: int
-    saturated: float | None
-    report: LearnReport
-    test_frames: int = 0
-    solve_seconds: float = 0.0
 
     @property
     def accuracy(self) -> float | None:
         """The accuracy over all test frames, in percent; None if there was no test."""
         return self.measures.accuracy
 
+    @property
+    def class_accuracy(self) -> dict[int, float]:
+        """Percent for each class in the test set, taught or not; empty without a test."""
+        return {} if self.confusion is None else metrics.class_accuracy(self.confusion)
+
     def _repr_html_(self) -> str:
-        measured = {TITLES[name]: getattr(self.measures, name) for name in MEASURES}
-        shown = {
-            **measured,
-            "test frames": self.test_frames or None,
-            "learning (s)": self.learn_seconds,
-            "solving (s)": self.solve_seconds or None,
-            "testing (s)": self.test_seconds,
-        }
+        shown = {TITLES[name]: getattr(self.measures, name) for name in MEASURES}
+        if self.confusion is not None:
+            shown["test frames"] = int(self.confusion.sum())
+        shown["learning (s)"] = self.learn_seconds
+        shown["solving (s)"] = self.solve_seconds or None
+        shown["testing (s)"] = self.test_seconds
         rows = [(name, value) for name, value in shown.items() if value is not None]
         return html_table(rows, caption=f"batch {self.batch} of {self.batches}")
 
@@ -142,104 +138,70 @@ def evaluate(
         )
     if on_step is not None:
         strategy.on_step = on_step
-    schedule = TestSchedule(len(stream), test_every, retrain)
+    if test_every < 1:
+        raise InputError(f"test_every must be 1 or more; got {test_every}")
+    count = len(stream)
+    retrained = set() if retrain is None else spaced(retrain, count)
+    tested = retrained or {1, *range(test_every, count, test_every), count}
     test_set = TestSet(stream, test_thin, features or FeatureCache())
-    return _learn_and_test(strategy, stream, schedule, test_set, start, tally or Tally(), progress)
+    return _learn_and_test(
+        strategy, stream, test_set, tested, retrained, start, tally or Tally(), progress
+    )
 
 
 def _learn_and_test(
     strategy: Strategy,
     stream: Stream,
-    schedule: TestSchedule,
     test_set: TestSet,
+    tested: set[int],
+    retrained: set[int],
     start: int,
     tally: Tally,
     progress: Progress | None,
 ) -> Iterator[Step]:
-    """Learn batch after batch, test if a test is due, and yield the measurements.
+    """Learn batch after batch, test after some of them, and yield the measurements.
 
     Before a batch is learned, its classes that are known already are tested: forward transfer.
     """
     for i in range(start, len(stream)):
-        batch, tested = stream[i], schedule.tests(i + 1)
+        batch, number = stream[i], i + 1
         clock = Clock(strategy)
         z = None
         if is_frozen(strategy):
             z, seconds = test_set.features.of_batch(strategy, batch)
             clock.learn_seconds += seconds
 
-        if tested and i > 0 and (known := known_before(batch, z, tally)):
-            tally.transfer(known.right(known.answer(strategy, clock)), known.count)
+        if number in tested and i > 0 and (known := known_before(batch, z, tally)):
+            answer = known.answer(strategy, clock)
+            labels = known.patterns.labels
+            tally.transfer(int((answer == labels).sum()), len(labels))
 
-        with clock.learning():
-            report = learn_patterns(strategy, batch, z)
-            if schedule.retrains(i + 1) and isinstance(strategy, Retrainable):
+        with clock.charge("learn_seconds"):
+            if z is not None and is_frozen(strategy):
+                report = strategy.learn_embedded(z, batch.labels, batch.sessions)
+            else:
+                report = strategy.learn(batch.images, batch.labels, batch.sessions)
+            if number in retrained and isinstance(strategy, Retrainable):
                 report = replace(report, losses=strategy.retrain())
-        tally.teach(sorted(set(batch.labels.tolist())), i + 1)
+        tally.teach(sorted(set(batch.labels.tolist())), number)
 
         confusion, measures = None, Measures()
-        if tested:
-            frames = test_set.frames(strategy, clock)
-            confusion = test_set.confusion(frames.answer(strategy, clock))
+        if number in tested:
+            confusion = test_set.confusion(strategy, clock)
             measures = tally.test(metrics.class_counts(confusion))
-        step = make_step(i + 1, stream, strategy, report, measures, confusion, clock)
         if progress is not None:
-            progress(i + 1, len(stream))
-        yield step
-
-
-def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> LearnReport:
-    """Let a strategy learn a batch, from its features if there are any.
-
-    Args:
-        strategy: The strategy.
-        batch: The batch.
-        z: The features of the batch; None if the representation is still learning.
-    """
-    if z is not None and is_frozen(strategy):
-        return strategy.learn_embedded(z, batch.labels, batch.sessions)
-    return strategy.learn(batch.images, batch.labels, batch.sessions)
-
-
-@dataclass(frozen=True)
-class TestSchedule:
-    """The batches after which a run is tested and, for joint strategies, retrained.
-
-    Args:
-        batches: How many batches the stream has.
-        test_every: Test after the first batch, every `test_every`-th, and the last.
-        retrain: The number of evenly spaced retrainings, if any; there are no other tests.
-
-    >>> [batch for batch in range(1, 9) if TestSchedule(8, test_every=3).tests(batch)]
-    [1, 3, 6, 8]
-    """
-
-    batches: int
-    test_every: int = 1
-    retrain: int | None = None
-    __test__ = False  # for pytest, which takes Test* for tests
-
-    def __post_init__(self) -> None:
-        if self.test_every < 1:
-            raise InputError(f"test_every must be 1 or more; got {self.test_every}")
-
-    def retrains(self, batch: int) -> bool:
-        """Return whether the strategy is retrained after a batch.
-
-        Args:
-            batch: The number of the batch, from 1.
-        """
-        return self.retrain is not None and batch in spaced(self.retrain, self.batches)
-
-    def tests(self, batch: int) -> bool:
-        """Return whether the strategy is tested after a batch.
-
-        Args:
-            batch: The number of the batch, from 1.
-        """
-        if self.retrain is not None:
-            return self.retrains(batch)
-        return batch in (1, self.batches) or batch % self.test_every == 0
+            progress(number, len(stream))
+        yield Step(
+            batch=number,
+            batches=len(stream),
+            report=report,
+            measures=measures,
+            confusion=confusion,
+            learn_seconds=clock.learn_seconds,
+            solve_seconds=clock.solve_seconds,
+            test_seconds=clock.test_seconds,
+            state_bytes=state_bytes(strategy, report.stored_bytes),
+        )
 
 
 def spaced(count: int, batches: int) -> set[int]:
@@ -267,57 +229,27 @@ class LabelledFrames:
     patterns: Patterns
     z: Tensor | None
 
-    @property
-    def count(self) -> int:
-        """The number of frames."""
-        return len(self.patterns.labels)
-
     @torch.no_grad()
-    def predict(self, strategy: Strategy) -> Tensor:
-        """Return the label with the highest score for each frame, on the strategy's device.
-
-        Args:
-            strategy: The strategy to ask.
-        """
-        classes = strategy.classes
-        if self.z is None:
-            scores = strategy.scores(self.patterns.images)
-        else:
-            scores = strategy.score_features(self.z)
-        return classes[scores[:, : len(classes)].argmax(1)]
-
     def answer(self, strategy: Strategy, clock: Clock) -> Tensor:
-        """Return the predicted labels on the CPU, and charge the time to solving and testing.
+        """Return the label with the highest score for each frame, on the CPU.
+
+        With features, the strategy first solves for the weights of its head by scoring one frame.
+        It keeps the solution until it learns again.
 
         Args:
             strategy: The strategy to ask.
-            clock: Charged with the time.
+            clock: Charged with the time of solving and of testing.
         """
         if self.z is not None:
-            with clock.solving():
-                self.solve(strategy)
-        with clock.testing():
-            return self.predict(strategy).cpu()
-
-    @torch.no_grad()
-    def solve(self, strategy: Strategy) -> None:
-        """Solve for the head's weights by scoring one frame.
-
-        The strategy keeps the solution until it learns again. Without features nothing is done.
-
-        Args:
-            strategy: The strategy.
-        """
-        if self.z is not None:
-            strategy.score_features(self.z[:1])
-
-    def right(self, predicted: Tensor) -> int:
-        """Return how many predictions are right.
-
-        Args:
-            predicted: A label for each frame, on the CPU.
-        """
-        return int((predicted == self.patterns.labels).sum())
+            with clock.charge("solve_seconds"):
+                strategy.score_features(self.z[:1])
+        with clock.charge("test_seconds"):
+            if self.z is None:
+                scores = strategy.scores(self.patterns.images)
+            else:
+                scores = strategy.score_features(self.z)
+            classes = strategy.classes
+            return classes[scores[:, : len(classes)].argmax(1)].cpu()
 
 
 class TestSet:
@@ -356,12 +288,14 @@ class TestSet:
             clock.test_seconds += seconds
         return LabelledFrames(self.patterns, self._z)
 
-    def confusion(self, predicted: Tensor) -> Tensor:
-        """Return the confusion matrix: rows are true classes, columns predicted ones.
+    def confusion(self, strategy: Strategy, clock: Clock) -> Tensor:
+        """Test a strategy: rows of the confusion matrix are true classes, columns predicted ones.
 
         Args:
-            predicted: A label for each test frame, on the CPU.
+            strategy: The strategy.
+            clock: Charged with the time.
         """
+        predicted = self.frames(strategy, clock).answer(strategy, clock)
         return metrics.confusion(self.patterns.labels, predicted, self.classes)
 
 
@@ -383,43 +317,6 @@ def known_before(batch: Patterns, z: Tensor | None, tally: Tally) -> LabelledFra
     images = Selection(batch.images.source, batch.images.indices[known])
     some = Patterns(images, batch.labels[known], batch.sessions[known])
     return LabelledFrames(some, None if z is None else z[known.to(z.device)])
-
-
-def make_step(
-    number: int,
-    stream: Stream,
-    strategy: Strategy,
-    report: LearnReport,
-    measures: Measures,
-    confusion: Tensor | None,
-    clock: Clock,
-) -> Step:
-    """Return the measurements after one batch.
-
-    Args:
-        number: The number of the batch, from 1.
-        stream: The stream.
-        strategy: The strategy, which has learned the batch.
-        report: Its report about the batch.
-        measures: The measures after the test; all None if there was no test.
-        confusion: The confusion matrix of the test; None if there was no test.
-        clock: The time that the batch took.
-    """
-    return Step(
-        batch=number,
-        batches=len(stream),
-        measures=measures,
-        confusion=confusion,
-        class_accuracy={} if confusion is None else metrics.class_accuracy(confusion),
-        test_frames=0 if confusion is None else int(confusion.sum()),
-        learn_seconds=clock.learn_seconds,
-        solve_seconds=clock.solve_seconds,
-        test_seconds=clock.test_seconds,
-        state_bytes=state_bytes(strategy, report.stored_bytes),
-        stored_bytes=report.stored_bytes,
-        saturated=report.saturated,
-        report=report,
-    )
 
 
 def _created(

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -44,12 +44,13 @@ FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
 FORMAT = 1  # of `run.json`
-CHECKPOINT_FORMAT = 1  # of the manifest of `checkpoint.safetensors`
+TIMES = ("learn_seconds", "solve_seconds", "test_seconds")  # in a line of `timings.jsonl`
 KEPT = (
     "Free some space or choose another folder; what is written is kept, "
     "and the same command resumes"
 )
 
+Model = TypeVar("Model", bound=BaseModel)
 CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]  # in the order of tables
 
 
@@ -92,9 +93,9 @@ class BatchMetrics(_FileModel):
             patterns=step.report.patterns,
             new_classes=step.report.new_classes,
             losses=tuple(loss if isfinite(loss) else None for loss in step.report.losses),
-            saturated=step.saturated,
+            saturated=step.report.saturated,
             state_bytes=step.state_bytes,
-            stored_bytes=step.stored_bytes,
+            stored_bytes=step.report.stored_bytes,
             measures=step.measures,
             class_accuracy=step.class_accuracy,
         )
@@ -154,22 +155,16 @@ def read_result(path: Path) -> CellResult | None:
         FileError: If it is damaged; the message says what to do about this cell.
     """
     try:
-        raw = read_json(path / RESULT)
-        return None if raw is None else CellResult.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        why = f"{path / RESULT} has an invalid field {place}: {first['msg']}"
-        raise FileError(f"{why}; to run this cell again, delete {path}") from error
+        return read_model(path / RESULT, CellResult)
     except FileError as error:
         raise FileError(f"{error}; to run this cell again, delete {path}") from error
 
 
 def read_metrics(path: Path) -> Iterator[BatchMetrics]:
     """Read `metrics.jsonl` of a cell's folder, up to the first line that is torn or damaged."""
-    for line in _whole_lines(path / METRICS):
+    for line in read_lines(path / METRICS):
         try:
-            yield BatchMetrics.model_validate_json(line)
+            yield BatchMetrics.model_validate(line)
         except ValidationError:
             return
 
@@ -225,10 +220,9 @@ class CellFolder:
             The arrays and the manifest of the checkpoint; None if there is none.
 
         Raises:
-            FileError: If the checkpoint is damaged, of another format, or has seen lines that are
-                not there.
+            FileError: If the checkpoint is damaged, or has seen lines that are not there.
         """
-        state = self._read_checkpoint() if (self.path / CHECKPOINT).exists() else None
+        state = self._read_checkpoint()
         position = 0 if state is None else state[1]["position"]
         with self._writing():
             for name in (METRICS, TIMINGS):
@@ -237,19 +231,13 @@ class CellFolder:
             disk.sync_folder(self.path)  # their names before that of a checkpoint which counts them
         return state
 
-    def _read_checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        path = self.path / CHECKPOINT
+    def _read_checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        if not (self.path / CHECKPOINT).exists():
+            return None
         try:
-            arrays, manifest = learner_file.read(path)
+            return learner_file.read(self.path / CHECKPOINT)
         except FileError as error:
             raise FileError(f"{error}, or delete {self.path} to restart this cell") from error
-        found = manifest.get("format", CHECKPOINT_FORMAT)
-        if found != CHECKPOINT_FORMAT:
-            raise FileError(
-                f"{path} has format {found!r}, and this version reads {CHECKPOINT_FORMAT}: resume "
-                f"with the version that wrote it, or delete {self.path} to restart this cell"
-            )
-        return arrays, manifest
 
     def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
         """Append one line to `metrics.jsonl` and one to `timings.jsonl` about a batch."""
@@ -291,15 +279,9 @@ class CellFolder:
     def _claim(self) -> None:
         found, wanted = read_json(self.path / RUN), self.cell.model_dump(mode="json")
         if found is None:
-            if self.done or (self.path / CHECKPOINT).exists():
-                raise FileError(
-                    f"{self.path} has results, but no {RUN} that describes them: "
-                    "choose another folder"
-                )
             write_json(self.path / RUN, wanted)
         elif found != wanted:
-            difference = _difference(found, wanted)
-            raise InputError(f"{self.path} holds {difference}: choose another folder, or delete it")
+            raise InputError(f"{self.path} holds another cell: choose another folder, or delete it")
         with self._writing():
             disk.remove(self.path / FAILED)
             remove_leftovers(self.path)
@@ -358,7 +340,7 @@ class FolderRecord(StrictModel):
     format: Literal[1] = 1
     base: dict[str, Any]
     groups: list[GroupRecord]
-    plans: dict[str, dict[str, Any]]
+    plans: dict[str, Plan]
 
 
 def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
@@ -387,7 +369,7 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
         if key in groups:
             cells += [cell for cell in groups[key].cells if cell not in cells]
         groups[key] = GroupRecord(name=group.name, title=group.title, plan=plan.name, cells=cells)
-    plans = {**earlier.plans, plan.name: plan.model_dump(mode="json")}
+    plans = {**earlier.plans, plan.name: plan}
     kept = [group for group in groups.values() if group.cells]
     record = FolderRecord(base=base, groups=kept, plans=plans)
     if record != found:
@@ -395,21 +377,12 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
 
 
 def _check_base(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    there, here = _unnamed(found), _unnamed(wanted)
-    wrong = [key for key in here | there if there.get(key) != here.get(key)]
+    wrong = [key for key in wanted | found if found.get(key) != wanted.get(key)]
     if wrong:
         raise InputError(
             f"{out} holds results with another {', '.join(wrong)}: "
             "choose another folder with --out, or delete it"
         )
-
-
-def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
-    """Return the base without the name of the data, which only reports use."""
-    data = base.get("data")
-    if not isinstance(data, dict):
-        return base
-    return {**base, "data": {key: value for key, value in data.items() if key != "name"}}
 
 
 def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:
@@ -432,12 +405,7 @@ def saved_plan(out: Path, name: str) -> Plan | None:
         FileError: If `plan.json` is damaged.
     """
     record = read_folder_record(out)
-    if record is None or name not in record.plans:
-        return None
-    try:
-        return Plan.model_validate(record.plans[name])
-    except ValidationError as error:
-        raise _damaged(out, error) from error
+    return None if record is None else record.plans.get(name)
 
 
 def read_folder_record(out: Path) -> FolderRecord | None:
@@ -452,11 +420,7 @@ def read_folder_record(out: Path) -> FolderRecord | None:
     Raises:
         FileError: If it is damaged.
     """
-    raw = read_json(out / PLAN)
-    try:
-        return None if raw is None else FolderRecord.model_validate(raw)
-    except ValidationError as error:
-        raise _damaged(out, error) from error
+    return read_model(out / PLAN, FolderRecord)
 
 
 def make_folder(path: Path) -> None:
@@ -494,6 +458,28 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
+def read_model(path: Path, model: type[Model]) -> Model | None:
+    """Read a JSON file as a model of pydantic.
+
+    Args:
+        path: The file.
+        model: The class of its content.
+
+    Returns:
+        Its content; None if there is no such file.
+
+    Raises:
+        FileError: If it cannot be read, or does not hold such a model; it names the field.
+    """
+    raw = read_json(path)
+    try:
+        return None if raw is None else model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FileError(f"{path} has an invalid field {place}: {first['msg']}") from error
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a JSON lines file up to the first line that is torn or damaged.
 
@@ -506,8 +492,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     Returns:
         One object per line; an empty list if there is no such file.
     """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
     found: list[dict[str, Any]] = []
-    for line in _whole_lines(path):
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -516,14 +506,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             break
         found.append(value)
     return found
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return data[: data.rfind(b"\n") + 1].splitlines()
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -555,12 +537,6 @@ def write_bytes(path: Path, data: bytes) -> None:
         write_atomically(path, data)
 
 
-def _damaged(out: Path, error: Exception) -> FileError:
-    return FileError(
-        f"{out / PLAN} is damaged ({error}): restore it, or choose another folder with --out"
-    )
-
-
 def _truncate(file: int, lines: int, folder: Path) -> None:
     """Cut a file after a number of lines, and go to its end."""
     with open(file, "rb", closefd=False) as reader:
@@ -573,9 +549,3 @@ def _truncate(file: int, lines: int, folder: Path) -> None:
             )
     disk.truncate(file, end)
     os.lseek(file, end, os.SEEK_SET)
-
-
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    wrong = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-    parts = (f"a run with {key} {found.get(key)}, not {wanted.get(key)}" for key in wrong[:3])
-    return "; ".join(parts)

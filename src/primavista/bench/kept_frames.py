@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,22 +18,9 @@ from primavista.streams.store.reading import PackedFrames
 LIMIT = 2**29
 
 
-@dataclass
-class DecodedFrames:
-    """Frames that were decoded so far.
-
-    Args:
-        frames: An array for all frames of a test set, filled in so far; None before the first.
-        filled: One truth value per frame.
-    """
-
-    frames: Tensor | None
-    filled: Tensor
-
-
-# Decoded frames, by the frames that they were read from and their indices. They are freed with
-# their data set.
-_kept: WeakKeyDictionary[Frames, dict[bytes, DecodedFrames]] = WeakKeyDictionary()
+# Decoded frames by position, for the frames that they were read from and their indices. They are
+# freed with their data set.
+_kept: WeakKeyDictionary[Frames, dict[bytes, dict[int, Tensor]]] = WeakKeyDictionary()
 
 
 class KeptSelection(Selection):
@@ -48,22 +35,19 @@ class KeptSelection(Selection):
 
     def __init__(self, source: Frames, indices: Indices) -> None:
         super().__init__(source, indices)
-        self._decoded = _decoded_frames(source, indices)
+        self._decoded: dict[int, Tensor] = {}
+        with suppress(TypeError):  # frames of another package may not be hashable
+            self._decoded = _kept.setdefault(source, {}).setdefault(indices.tobytes(), {})
 
     def __getitem__(self, indices: Indices) -> Tensor:
-        chosen = torch.from_numpy(np.asarray(indices, np.int64))
-        kept = self._decoded
-        missing = chosen[~kept.filled[chosen]].unique()
+        chosen = np.asarray(indices, np.int64)
+        missing = np.array([i for i in np.unique(chosen) if i not in self._decoded], np.int64)
         if len(missing):
-            found = torch.as_tensor(super().__getitem__(missing.numpy()))
-            if kept.frames is None:
-                if found[0].nbytes * len(self) > LIMIT or found.device.type != "cpu":
-                    return found[torch.searchsorted(missing, chosen)]
-                kept.frames = torch.empty((len(self), *found.shape[1:]), dtype=found.dtype)
-            kept.frames[missing] = found
-            kept.filled[missing] = True
-        assert kept.frames is not None
-        return kept.frames[chosen]
+            found = torch.as_tensor(super().__getitem__(missing))
+            if found[0].nbytes * len(self) > LIMIT or found.device.type != "cpu":
+                return found[np.searchsorted(missing, chosen)]
+            self._decoded.update(zip(missing.tolist(), found, strict=True))
+        return torch.stack([self._decoded[i] for i in chosen.tolist()])
 
 
 def keep_decoded(test: Patterns) -> Patterns:
@@ -80,10 +64,3 @@ def keep_decoded(test: Patterns) -> Patterns:
     if isinstance(source, Tensor | PackedFrames):
         return test
     return replace(test, images=KeptSelection(source, test.images.indices))
-
-
-def _decoded_frames(source: Frames, indices: Indices) -> DecodedFrames:
-    made = DecodedFrames(None, torch.zeros(len(indices), dtype=torch.bool))
-    with suppress(TypeError):  # frames of another package may not be hashable
-        return _kept.setdefault(source, {}).setdefault(indices.tobytes(), made)
-    return made

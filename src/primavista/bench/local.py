@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,8 +24,6 @@ from primavista.errors import PrimavistaError
 
 STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
 POLL_SECONDS = 0.2
-
-Message = tuple[int, dict[str, Any], Path]  # a job, as it is sent to a worker
 
 
 @dataclass(frozen=True)
@@ -91,77 +89,56 @@ class Processes:
         Raises:
             KeyboardInterrupt: After Ctrl-C; the checkpoints are written.
         """
-        pool = _Pool(self, settings, on_event)
+        waiting = deque(jobs)
+        workers: list[_Worker] = []
         try:
-            pool.run(list(jobs))
+            while waiting or workers:
+                while waiting and len(workers) < self.places(waiting[0].cell):
+                    gpu = min(range(max(1, self.gpus)), key=[one.gpu for one in workers].count)
+                    visible = {"CUDA_VISIBLE_DEVICES": _gpu_name(gpu)} if self.gpus > 1 else {}
+                    workers.append(_start_worker(gpu, visible, settings, waiting.popleft()))
+                for pipe in wait([worker.pipe for worker in workers]):
+                    worker = next(worker for worker in workers if worker.pipe is pipe)
+                    event = worker.receive()
+                    on_event(event)
+                    if event.kind in ("done", "failed"):
+                        if waiting and worker.process.is_alive():
+                            worker.take(waiting.popleft())
+                        else:
+                            workers.remove(worker)
+                            worker.end()
         except KeyboardInterrupt:
-            pool.stop()
+            _stop(workers)
             raise
         finally:
-            pool.close()
+            for worker in workers:
+                worker.process.kill()
 
 
 @dataclass
 class _Worker:
+    """A process that runs one job after the other."""
+
     process: SpawnProcess
     pipe: Connection
     gpu: int
-    job: CellJob | None = None
+    job: CellJob
 
+    def take(self, job: CellJob) -> None:
+        self.job = job
+        self.pipe.send(job)
 
-@dataclass
-class _Pool:
-    executor: Processes
-    settings: RunSettings
-    on_event: OnEvent
-    workers: list[_Worker] = field(default_factory=list)
-
-    def run(self, waiting: list[CellJob]) -> None:
-        while waiting or any(worker.job for worker in self.workers):
-            self._hand_out(waiting)
-            for pipe in wait([worker.pipe for worker in self.workers]):
-                self._receive(next(worker for worker in self.workers if worker.pipe is pipe))
-
-    def _hand_out(self, waiting: list[CellJob]) -> None:
-        while waiting and self._has_place(waiting[0].cell):
-            idle = next((worker for worker in self.workers if worker.job is None), None)
-            worker = idle or self._start_worker()
-            worker.job = job = waiting.pop(0)
-            message: Message = (job.number, job.cell.model_dump(), job.folder)
-            worker.pipe.send(message)
-
-    def _has_place(self, cell: Cell) -> bool:
-        busy = sum(worker.job is not None for worker in self.workers)
-        return busy < self.executor.places(cell)
-
-    def _start_worker(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        taken = [worker.gpu for worker in self.workers]
-        gpu = min(range(max(1, self.executor.gpus)), key=taken.count)
-        visible = {"CUDA_VISIBLE_DEVICES": _gpu_name(gpu)} if self.executor.gpus > 1 else {}
-        arguments = (there, self.settings, os.getpid(), visible)
-        process = context.Process(target=work, args=arguments, daemon=True)
-        process.start()
-        there.close()
-        worker = _Worker(process, here, gpu)
-        self.workers.append(worker)
-        return worker
-
-    def _receive(self, worker: _Worker) -> None:
+    def receive(self) -> CellEvent:
+        """Return the next event of its job; if the process has died, the job has failed."""
         try:
-            event: CellEvent = worker.pipe.recv()
+            event: CellEvent = self.pipe.recv()
         except (EOFError, OSError):
-            self._fail_lost(worker)
-            return
-        self.on_event(event)
-        if event.kind in ("done", "failed"):
-            worker.job = None
+            return self._fail_lost()
+        return event
 
-    def _fail_lost(self, worker: _Worker) -> None:
-        worker.process.join()
-        self.workers.remove(worker)
-        code = worker.process.exitcode or 0
+    def _fail_lost(self) -> CellEvent:
+        self.process.join()
+        code = self.process.exitcode or 0
         ending = f"ended with exit code {code}"
         if code < 0:
             ending = f"was killed by {signal.Signals(-code).name}"
@@ -169,32 +146,45 @@ class _Pool:
             f"its process {ending}: was there too little memory, or did somebody stop it? "
             "The same command resumes from its checkpoint"
         )
-        if job := worker.job:
-            with contextlib.suppress(PrimavistaError), CellFolder(job.folder, job.cell) as folder:
-                folder.fail(reason)
-            self.on_event(CellEvent(job.number, "failed", reason=reason))
+        with (
+            contextlib.suppress(PrimavistaError),
+            CellFolder(self.job.folder, self.job.cell) as folder,
+        ):
+            folder.fail(reason)
+        return CellEvent(self.job.number, "failed", reason=reason)
 
-    def stop(self) -> None:
-        """Ask every process to write its checkpoint and end; those that take too long are ended."""
-        for worker in self.workers:
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(worker.process.pid or 0, signal.SIGTERM)
-        until = time.monotonic() + STOP_SECONDS
-        for worker in self.workers:
-            while worker.process.is_alive() and time.monotonic() < until:
-                with contextlib.suppress(EOFError, OSError):
-                    while worker.pipe.poll(0.05):
-                        worker.pipe.recv()
+    def end(self) -> None:
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)
+        self.process.join(5)
+        self.process.kill()
+        self.pipe.close()
 
-    def close(self) -> None:
-        for worker in self.workers:
-            if worker.job is None:
-                with contextlib.suppress(OSError):
-                    worker.pipe.send(None)
-                worker.process.join(5)
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
+
+def _start_worker(
+    gpu: int, environment: dict[str, str], settings: RunSettings, job: CellJob
+) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    arguments = (there, settings, os.getpid(), environment)
+    process = context.Process(target=work, args=arguments, daemon=True)
+    process.start()
+    there.close()
+    worker = _Worker(process, here, gpu, job)
+    worker.take(job)
+    return worker
+
+
+def _stop(workers: Sequence[_Worker]) -> None:
+    """Ask every process to write its checkpoint and end; those that take too long are killed."""
+    for worker in workers:
+        worker.process.terminate()
+    until = time.monotonic() + STOP_SECONDS
+    for worker in workers:
+        while worker.process.is_alive() and time.monotonic() < until:
+            with contextlib.suppress(EOFError, OSError):
+                while worker.pipe.poll(0.05):
+                    worker.pipe.recv()
 
 
 def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict[str, str]) -> None:
@@ -213,13 +203,9 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: requests.append(number))
-
-    def should_stop() -> bool:
-        return bool(requests)
-
     try:
         while job := _next_job(pipe, requests):
-            run_cell(job, settings, pipe.send, should_stop)
+            run_cell(job, settings, pipe.send, lambda: bool(requests))
             free_memory()
     except (Interrupted, EOFError, BrokenPipeError):
         return
@@ -229,11 +215,8 @@ def _next_job(pipe: Connection, requests: list[int]) -> CellJob | None:
     """Return the next job from the parent; None if the process is to end."""
     while not requests:
         if pipe.poll(POLL_SECONDS):
-            message: Message | None = pipe.recv()
-            if message is None:
-                return None
-            number, cell, path = message
-            return CellJob(number, Cell.model_validate(cell), path)
+            job: CellJob | None = pipe.recv()
+            return job
     return None
 
 

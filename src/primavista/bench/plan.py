@@ -333,9 +333,10 @@ class Plan(StrictModel):
 
     def base(self) -> dict[str, Any]:
         """Return the settings that all cells share: one folder of results has one base."""
-        keys = {"data", "backbone", "device", "threads", "precision", "deterministic"}
-        keys |= {"limit", "seed", "engine"}
-        return {**self.model_dump(include=keys), "device": self._device()}
+        keys = {"data", "backbone", "threads", "precision", "deterministic", "limit", "seed"}
+        name = {"data": {"name"}}  # which only reports use
+        shared = self.model_dump(mode="json", include={*keys, "engine"}, exclude=name)
+        return {**shared, "device": self._device()}
 
     def _weights_sha256(self) -> str | None:
         """Return the checksum of a file of weights; weights by name have theirs in the code."""

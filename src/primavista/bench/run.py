@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol, TypeAlias, get_args
 
 import torch
@@ -17,7 +18,7 @@ from primavista.bench.folder import (
     FAILED,
     LOCK,
     RESULT,
-    RUN,
+    TIMES,
     TIMINGS,
     CellStatus,
     cell_status,
@@ -27,7 +28,7 @@ from primavista.bench.folder import (
     read_lines,
     read_result,
 )
-from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
+from primavista.bench.plan import Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
@@ -36,7 +37,6 @@ from primavista.strategies.registry import registered, strategy_info
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
 
-TIMES = ("learn_seconds", "solve_seconds", "test_seconds")
 DATA_CACHE = "data"  # the folder of rendered data, inside that of the results
 
 
@@ -73,25 +73,41 @@ class CellState:
             event: The event.
         """
         if event.kind == "batch":
-            self._learned(event)
+            now = time.monotonic()
+            self.batch, self.batches = event.line["batch"], event.batches
+            self.seconds += 0.0 if self.began is None else now - self.began
+            self.began = now
+            accuracy = event.line["measures"]["accuracy"]
+            self.accuracy = self.accuracy if accuracy is None else accuracy
         elif event.kind == "done":
-            found = read_state(self.planned, self.path)
             self.status = "done"
-            self.batch, self.batches, self.accuracy = found.batch, found.batches, found.accuracy
+            self.read()
         elif event.kind == "failed":
             self.status, self.reason = "failed", event.reason
-        else:
+        elif event.kind in ("start", "restarted"):
             self.status, self.reason, self.began = "running", event.reason, time.monotonic()
 
-    def _learned(self, event: CellEvent) -> None:
-        now = time.monotonic()
-        self.batch, self.batches = event.line["batch"], event.batches
-        if self.began is not None:
-            self.seconds += now - self.began
-        self.began = now
-        accuracy = event.line["measures"]["accuracy"]
-        if accuracy is not None:
-            self.accuracy = accuracy
+    def read(self) -> None:
+        """Read how far the cell is from its folder, which need not exist.
+
+        If a file of the cell is damaged, the cell has failed, and the others go on.
+        """
+        cell = self.planned.cell
+        try:
+            result = read_result(self.path)
+            failed = read_json(self.path / FAILED) if self.status == "failed" else None
+        except FileError as error:
+            self.status, self.reason = "failed", str(error)
+            return
+        lines = read_lines(self.path / TIMINGS)
+        self.batch = len(lines)
+        self.seconds = sum(sum(_seconds(line)) for line in lines)
+        if result is not None:
+            self.batches, self.accuracy = result.batches, result.final.accuracy
+        elif (batches := batches_in_name(cell.protocol)) is not None:
+            self.batches = min(batches, cell.limit or batches)
+        if isinstance(failed, dict):
+            self.reason = str(failed.get("reason", ""))
 
 
 OnCellEvent: TypeAlias = Callable[[CellState, CellEvent], None]
@@ -148,7 +164,7 @@ class Suite:
         self.settings = self.settings or RunSettings(self.out / DATA_CACHE)
         self._planned = self.plan.planned(progress)
         planned = [cell for cell in self._planned if wanted & set(cell.groups)]
-        self.states = [read_state(cell, self.out / cell.folder) for cell in planned]
+        self.states = [_stored_state(cell, self.out / cell.folder) for cell in planned]
 
     def run(
         self,
@@ -245,7 +261,7 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     """Estimate the time that is left from the batches so far.
 
     A strategy that has not run yet is estimated from those that have, by its relative cost. A cell
-    whose number of batches is not known yet has as many as the longest known one of its protocol.
+    whose number of batches is not known yet has as many as the longest known one.
 
     Args:
         states: The cells.
@@ -258,68 +274,28 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     for state in states:
         if state.batch:
             rates.setdefault(state.planned.cell.strategy, []).append(state.seconds / state.batch)
-    if not rates:
+    longest = max((state.batches or 0 for state in states), default=0)
+    if not rates or not longest:
         return None
-    mean = {name: sum(values) / len(values) for name, values in rates.items()}
-    unit = sum(rate / strategy_info(name).cost for name, rate in mean.items()) / len(mean)
-
-    lengths = _longest_of_each_protocol(states)
-
-    def seconds_of(state: CellState) -> float:
-        cell = state.planned.cell
-        batches = state.batches or lengths[cell.protocol]
-        rate = mean.get(cell.strategy)
-        if rate is None:  # its cost is that of training in each batch
-            share = min(1.0, cell.retrain / max(1, batches)) if cell.retrain else 1.0
-            rate = unit * strategy_info(cell.strategy).cost * share
-        return max(batches - state.batch, 0) * rate
-
-    waiting = [state for state in states if state.status not in ("done", "failed")]
-    if any(not lengths[state.planned.cell.protocol] for state in waiting):
-        return None
-    left = [seconds_of(state) for state in waiting]
+    mean = {name: fmean(values) for name, values in rates.items()}
+    unit = fmean(rate / strategy_info(name).cost for name, rate in mean.items())
+    left = []
+    for state in states:
+        if state.status not in ("done", "failed"):
+            cell, batches = state.planned.cell, state.batches or longest
+            rate = mean.get(cell.strategy)
+            if rate is None:  # its cost is that of training in each batch
+                share = min(1.0, cell.retrain / batches) if cell.retrain else 1.0
+                rate = unit * strategy_info(cell.strategy).cost * share
+            left.append(max(batches - state.batch, 0) * rate)
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
 
 
-def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
-    """Return the largest known number of batches of each protocol, 0 if none is known."""
-    lengths: dict[str, int] = {}
-    for state in states:
-        protocol = state.planned.cell.protocol
-        lengths[protocol] = max(lengths.get(protocol, 0), state.batches or 0)
-    return lengths
-
-
-def read_state(planned: PlannedCell, path: Path) -> CellState:
-    """Read how far a cell is from its folder, which need not exist.
-
-    If a file of the cell is damaged, the cell has failed, and the others go on. A folder that holds
-    the result of another cell is an `InputError`.
-    """
+def _stored_state(planned: PlannedCell, path: Path) -> CellState:
+    """Return the state of a cell from its folder, which need not exist."""
     state = CellState(planned, path, cell_status(path))
-    try:
-        _read_progress(state, planned.cell, path)
-    except FileError as error:
-        state.status, state.reason = "failed", str(error)
+    state.read()
     return state
-
-
-def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
-    lines = read_lines(path / TIMINGS)
-    state.batch = len(lines)
-    state.seconds = sum(seconds for line in lines for seconds in _seconds(line))
-    result = read_result(path)
-    if result is not None:
-        if read_json(path / RUN) != cell.model_dump(mode="json"):
-            raise InputError(
-                f"{path} holds the results of another cell: choose another folder, or delete it"
-            )
-        state.batches, state.accuracy = result.batches, result.final.accuracy
-    elif (batches := batches_in_name(cell.protocol)) is not None:
-        state.batches = min(batches, cell.limit or batches)
-    if state.status == "failed":
-        failed = read_json(path / FAILED)
-        state.reason = str(failed.get("reason", "")) if isinstance(failed, dict) else ""
 
 
 def _seconds(timings: Mapping[str, Any]) -> list[float]:

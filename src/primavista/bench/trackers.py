@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from primavista.bench.metrics import MEASURES
 from primavista.errors import InputError, require_extra
@@ -15,8 +15,11 @@ from primavista.errors import InputError, require_extra
 NUMBERS = ("saturated", "state_bytes", "stored_bytes")
 
 
-class Tracker(Protocol):
+class Tracker:
     """Something that follows cells, each by the name of its folder."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Any] = {}  # what a cell that runs writes to, by its name
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
         """A cell starts or resumes.
@@ -43,7 +46,9 @@ class Tracker(Protocol):
         """
 
     def close(self) -> None:
-        """The plan has ended."""
+        """The plan has ended: finish the cells that have not."""
+        for name in list(self.open):
+            self.finish(name, None)
 
 
 def make_tracker(kind: str, folder: Path, project: str) -> Tracker:
@@ -65,7 +70,7 @@ def make_tracker(kind: str, folder: Path, project: str) -> Tracker:
     raise InputError(f"there is no tracker {kind!r}: choose from tensorboard and wandb")
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """A tracker that writes one TensorBoard run per cell.
 
     Args:
@@ -74,33 +79,28 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         require_extra("tensorboard", "trackers")
+        super().__init__()
         self.folder = folder
-        self._writers: dict[str, Any] = {}
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
         """Open the writer of a cell; see `Tracker`."""
         from torch.utils.tensorboard import SummaryWriter
 
-        if name not in self._writers:
-            self._writers[name] = SummaryWriter(str(self.folder / name))
+        if name not in self.open:
+            self.open[name] = SummaryWriter(str(self.folder / name))
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
         """Add a point to each curve; see `Tracker`."""
         for key, value in scalars(line):
-            self._writers[name].add_scalar(key, value, line["batch"])
+            self.open[name].add_scalar(key, value, line["batch"])
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
         """Close the writer of a cell; see `Tracker`."""
-        if name in self._writers:
-            self._writers.pop(name).close()
-
-    def close(self) -> None:
-        """Close the writers that are still open."""
-        for name in list(self._writers):
-            self.finish(name, None)
+        if name in self.open:
+            self.open.pop(name).close()
 
 
-class WandB:
+class WandB(Tracker):
     """A tracker that makes one Weights & Biases run per cell.
 
     A cell that resumes continues its run.
@@ -110,14 +110,14 @@ class WandB:
     """
 
     def __init__(self, project: str) -> None:
+        super().__init__()
         self._wandb = require_extra("wandb", "trackers")
         self._project = project
-        self._runs: dict[str, Any] = {}
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
         """Start the run of a cell, or continue it; see `Tracker`."""
-        if name not in self._runs:
-            self._runs[name] = self._wandb.init(
+        if name not in self.open:
+            self.open[name] = self._wandb.init(
                 project=self._project,
                 name=name,
                 id=name.replace("/", "_").replace("=", "_")[-64:],
@@ -128,20 +128,15 @@ class WandB:
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
         """Add a point to each curve; see `Tracker`."""
-        self._runs[name].log(dict(scalars(line)), step=line["batch"])
+        self.open[name].log(dict(scalars(line)), step=line["batch"])
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
         """End the run of a cell; see `Tracker`."""
-        if name in self._runs:
-            run = self._runs.pop(name)
+        if name in self.open:
+            run = self.open.pop(name)
             if result is not None:
                 run.summary.update(_measures(result["final"]))
             run.finish(exit_code=0 if result is not None else 1)
-
-    def close(self) -> None:
-        """End the runs that are still open."""
-        for name in list(self._runs):
-            self.finish(name, None)
 
 
 def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -49,7 +49,6 @@ def run(
     on: str = "local",
     threads: Threads = 0,
     per_gpu: Annotated[int, typer.Option(min=1)] = 2,
-    storage: Path | None = None,
     deterministic: bool = False,
     tracker: list[str] | None = None,
 ) -> None:
@@ -62,17 +61,16 @@ def run(
         groups: Only this group; repeatable.
         on: local, inline (this process), ray, or ray://HOST:PORT.
         per_gpu: Cells at a time on each GPU.
-        storage: Ray: a folder that every node sees; results go there.
         tracker: tensorboard or wandb; repeatable.
     """
     from primavista.bench.trackers import make_tracker
 
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
-    folder = out or (storage or RESULTS) / chosen.name
-    suite = make_suite(chosen, folder, groups or (), shared_data=not (out or storage))
+    folder = out or RESULTS / chosen.name
+    suite = make_suite(chosen, folder, groups or (), shared_data=not out)
     trackers = [make_tracker(kind, folder, chosen.name) for kind in tracker or ()]
-    executor = make_executor(on, threads, per_gpu, storage is not None)
+    executor = make_executor(on, threads, per_gpu)
     failed = run_with_progress(Console(), suite, executor, trackers)
     typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
     if failed:

@@ -94,7 +94,7 @@ def run(
     suite = make_suite(plan, folder, shared_data=out is None)
     began = time.monotonic()
     on = "local" if len(suite.states) > 1 else "inline"
-    failed = run_with_progress(console, suite, make_executor(on, threads, 2, shared=False))
+    failed = run_with_progress(console, suite, make_executor(on, threads, 2))
     _print_results(console, suite)
     spent = format_seconds(time.monotonic() - began)
     console.print(f"[dim]{spent} in all. Results in {folder}[/dim]", soft_wrap=True)

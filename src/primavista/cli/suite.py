@@ -51,14 +51,13 @@ def make_suite(
         return Suite(plan, folder, groups, settings, bar)
 
 
-def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
+def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
     """Return the executor that runs the cells.
 
     Args:
         on: local, inline, ray, or ray://HOST:PORT.
         threads: CPU threads of this machine to use; 0: one per processor.
         per_gpu: Cells that run at a time on each GPU.
-        shared: Whether the nodes of a cluster see the folders of the results.
 
     Raises:
         InputError: If there is no such place.
@@ -77,7 +76,7 @@ def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor
     if on == "ray" or on.startswith("ray://"):
         from primavista.bench.ray import RayCluster
 
-        return RayCluster(on if on != "ray" else "", shared, per_gpu)
+        return RayCluster(on if on != "ray" else "", per_gpu)
     raise InputError(f"--on {on}: choose local, inline, ray, or ray://HOST:PORT")
 
 
