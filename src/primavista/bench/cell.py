@@ -30,7 +30,7 @@ from primavista.bench.folder import (
     read_metrics,
 )
 from primavista.bench.metrics import AccuracyMatrix, Tally
-from primavista.bench.plan import Cell, check_precision, side_of
+from primavista.bench.plan import Cell, side_of
 from primavista.errors import InputError
 from primavista.storage import learner_file
 from primavista.strategies.base import Strategy
@@ -143,7 +143,8 @@ def _learn_and_record(
 ) -> None:
     """Learn the batches that are left; write a line for each, checkpoints, and the result."""
     cell = job.cell
-    check_device(cell)
+    if cell.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
     register_all(settings.registered)
     data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
     memory = PeakMemory(cell.device)
@@ -220,20 +221,6 @@ def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
 def _kept_features(data: Data, *settings: str) -> FeatureCache:
     """Return a cache of features that is kept for the next cell of this process."""
     return FeatureCache()
-
-
-def check_device(cell: Cell) -> None:
-    """Refuse a cell that this machine cannot run.
-
-    Args:
-        cell: The cell.
-
-    Raises:
-        InputError: If it needs a GPU that is not there, or a precision that the CPU does not have.
-    """
-    if cell.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
-    check_precision(cell.precision, cell.device)
 
 
 @contextmanager

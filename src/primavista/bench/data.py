@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from primavista.engine.representation import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors

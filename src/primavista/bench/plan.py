@@ -7,20 +7,15 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.checksums import data_fingerprint
@@ -48,6 +43,7 @@ from primavista.streams.protocols import parse_protocol
 # The fields of a cell that do not change its question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
 Options = dict[str, OptionValue]  # of a strategy, by name
+PLANS = resources.files("primavista.bench") / "plans"
 MOST_DIGITS = 10  # of a number of batches in a name, which may come from a foreign file
 
 
@@ -182,25 +178,15 @@ Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-def _protocol_text(item: Any) -> Any:
-    """Return the canonical text of a protocol that a plan gives as a text or as a table."""
-    table = {"protocol": item} if isinstance(item, str) else item
-    if not isinstance(table, dict) or not isinstance(table.get("protocol"), str):
-        raise ValueError(
-            'a protocol is a text, such as "nicv2", or a table, such as '
-            '{ protocol = "class-incremental", first = 50 }'
-        )
+def _canonical(protocol: str) -> str:
+    """Return the canonical text of a protocol."""
     try:
-        return str(parse_protocol(table["protocol"], **_without(table, "protocol")))
+        return str(parse_protocol(protocol))
     except InputError as error:
         raise ValueError(str(error)) from error
 
 
-def _without(table: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in table.items() if name != key}
-
-
-ProtocolText = Annotated[str, BeforeValidator(_protocol_text)]
+ProtocolText = Annotated[str, AfterValidator(_canonical)]
 Protocols = Annotated[list[ProtocolText], Field(min_length=1)]
 NO_VARIANTS: list[dict[str, OptionValue]] = [{}]
 
@@ -213,7 +199,7 @@ class Group(StrictModel):
         title: The heading in reports.
         strategies: The names of strategies; one of your own may be named by its reference,
             `package.module:Class`.
-        protocols: Protocols as texts, such as "nicv2-391", or as tables of their parameters.
+        protocols: Protocols, such as "nicv2-391" or "class-incremental:first=50".
         options: Options of all the strategies.
         variants: Sets of options; each set makes cells of its own.
         runs: How many runs, or which.
@@ -356,16 +342,28 @@ class Plan(StrictModel):
             InputError: If a strategy, an option or a protocol does not exist; it names the group.
         """
         device = self._device()
-        check_precision(self.precision, device)
+        if self.precision != "float32" and device == "cpu":
+            raise InputError(
+                f"precision {self.precision} needs a GPU: the CPU supports only float32"
+            )
         runs = self.runs if group.runs is None else group.runs
         numbers = range(runs) if isinstance(runs, int) else runs
+        where = f"group {group.name!r}"
+        with _naming(where):
+            tests = [
+                choose_test_set(self.data, test, self.test_thin)
+                for test in group.tests or [self.test]
+            ]
         grid = product(group.protocols, group.strategies, group.variants)
         for protocol, strategy, variant in grid:
             retrain = group.retrain if strategy_info(strategy).retrains else None
-            options = self._options(group, strategy, protocol, variant, retrain)
-            engine = self._engine(strategy)
-            for test, run in product(group.tests or [self.test], numbers):
-                data, thin = self._tested(group, test)
+            given = {**group.options, **variant}
+            if retrain:
+                given["every"] = None
+            with _naming(f"{where}, {strategy!r}"):
+                options = all_options(strategy, protocol, given)
+            freezes = getattr(strategy_class(strategy), "freezes", False)
+            for (data, thin), run in product(tests, numbers):
                 yield Cell(
                     strategy=strategy,
                     options=options,
@@ -382,51 +380,18 @@ class Plan(StrictModel):
                     precision=self.precision,
                     deterministic=self.deterministic,
                     limit=self.limit,
-                    engine=engine,
+                    engine=self.engine if freezes else "torch",
                     hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
-    def _engine(self, strategy: str) -> Engine:
-        """Return the engine of a cell: torch, unless its representation is eventually frozen."""
-        if self.engine == "torch" or getattr(strategy_class(strategy), "freezes", False):
-            return self.engine
-        return "torch"
 
-    def _options(
-        self,
-        group: Group,
-        strategy: str,
-        protocol: str,
-        variant: dict[str, OptionValue],
-        retrain: int | None,
-    ) -> dict[str, Any]:
-        given = {**group.options, **variant}
-        if retrain:
-            given["every"] = None
-        try:
-            return all_options(strategy, protocol, given)
-        except InputError as error:
-            raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
-
-    def _tested(self, group: Group, test: TestSetName) -> tuple[Data, int]:
-        try:
-            return choose_test_set(self.data, test, self.test_thin)
-        except InputError as error:
-            raise InputError(f"group {group.name!r}: {error}") from error
-
-
-def check_precision(precision: Precision, device: str) -> None:
-    """Refuse a precision that a device does not have.
-
-    Args:
-        precision: The precision of the backbone.
-        device: "cpu" or "cuda".
-
-    Raises:
-        InputError: If it is another precision than float32, on a CPU.
-    """
-    if precision != "float32" and device == "cpu":
-        raise InputError(f"precision {precision} needs a GPU: the CPU supports only float32")
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Begin the message of an error with the place in the plan."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def batches_in_name(protocol: str) -> int | None:
@@ -444,7 +409,7 @@ def batches_in_name(protocol: str) -> int | None:
 
 def shipped() -> list[str]:
     """Return the names of the plans that come with the package."""
-    names = (item.name for item in _plans().iterdir())
+    names = (item.name for item in PLANS.iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
@@ -462,38 +427,30 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
     >>> load_plan("quick", ["data.frames=2", "runs=3"]).data.frames
     2
     """
-    folder = None
-    if name in shipped():
-        text = (_plans() / f"{name}.toml").read_text("utf-8")
-    else:
-        folder = Path(name).expanduser().parent
-        try:
-            text = Path(name).expanduser().read_text("utf-8")
-        except OSError as error:
-            raise InputError(
-                f"there is no plan {name!r}: {error.strerror or error}. "
-                f"Give a file, or one of {', '.join(shipped())}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{name} is not TOML: {error}") from error
+    path = Path(name).expanduser()
+    own = name not in shipped()
     try:
-        table = tomllib.loads(text)
+        data = path.read_bytes() if own else (PLANS / f"{name}.toml").read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"there is no plan {name!r}: {error.strerror or error}. "
+            f"Give a file, or one of {', '.join(shipped())}"
+        ) from error
+    try:
+        table = tomllib.loads(data.decode())
     # besides its own error: an integer of thousands of digits, brackets nested a thousand deep
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not TOML: {error}") from error
-    if folder is not None:
-        table = _with_absolute_paths(table, folder)
+    if own and isinstance(table.get("data"), dict):
+        _make_paths_absolute(table["data"], path.parent)
     return make_plan(table, overrides, name, **settings)
 
 
-def _with_absolute_paths(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _make_paths_absolute(data: dict[str, Any], folder: Path) -> None:
     """Make the paths in a plan's table of data relative to the folder of the plan."""
-    data = table.get("data")
-    if not isinstance(data, dict):
-        return table
-    paths = {key: data[key] for key in ("path", "orders") if isinstance(data.get(key), str)}
-    absolute = {key: str((folder / Path(p).expanduser()).resolve()) for key, p in paths.items()}
-    return {**table, "data": {**data, **absolute}}
+    for key in ("path", "orders"):
+        if isinstance(data.get(key), str):
+            data[key] = str((folder / Path(data[key]).expanduser()).resolve())
 
 
 def make_plan(
@@ -531,31 +488,23 @@ def make_plan(
         strange = first["type"] == "extra_forbidden"
         what = "there is no such key" if strange else first["msg"]
         raise InputError(f"{where}: {place}: {what} (got {first['input']!r:.80})") from error
-    _register_references(plan)
+    for named in (plan.backbone.name, *(name for one in plan.groups for name in one.strategies)):
+        if is_reference(named):
+            register(named)
     return plan
-
-
-def _register_references(plan: Plan) -> None:
-    for name in (plan.backbone.name, *(name for one in plan.groups for name in one.strategies)):
-        if is_reference(name):
-            register(name)
-
-
-def _tables(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The tables in an array of tables; the validation of the plan refuses everything else."""
-    found = table.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _override(table: dict[str, Any], keys: list[str], value: Any) -> None:
     """Set one key, in the groups that have it too, so that the override holds everywhere."""
     name = keys[0]
+    found = table.get("groups")  # the validation of the plan refuses all but a list of tables
+    groups = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     if name == "options":  # of every strategy, everywhere
-        for group in _tables(table, "groups"):
+        for group in groups:
             group["options"] = {**group.get("options", {}), ".".join(keys[1:]): value}
         return
     if len(keys) == 1 and name in Group.model_fields and name not in ("name", "title"):
-        for group in _tables(table, "groups"):
+        for group in groups:
             if name in group:
                 group[name] = value
         if name not in Plan.model_fields:
@@ -569,7 +518,3 @@ def _set_in(table: dict[str, Any], keys: list[str], value: Any) -> None:
         if not isinstance(table, dict):
             raise InputError(f"{'.'.join(keys)}: {key} is not a table")
     table[keys[-1]] = value
-
-
-def _plans() -> Traversable:
-    return resources.files("primavista.bench") / "plans"

@@ -100,25 +100,8 @@ class _Detector:
         self._candidate: set[str] = set()  # the objects of a change that has begun
         self._since: float | None = None
 
-    def _changed(
-        self,
-        label: str | None,
-        confidence: float,
-        familiarity: float | None,
-        at: float,
-        objects: tuple[Located, ...] | None = None,
-    ) -> ObjectEvent | None:
-        """Return the event of a change that has lasted."""
-        before = None if self._told is None else self._told.label
-        event = ObjectEvent(
-            camera=self.camera,
-            label=label,
-            before=before,
-            confidence=round(confidence, 4),
-            familiarity=_rounded(familiarity),
-            seconds=round(at, 3),
-            objects=objects,
-        )
+    def _changed(self, event: ObjectEvent, at: float) -> ObjectEvent | None:
+        """Return the event of a change that has lasted; its field `before` is filled in."""
         if self._told is not None and event.labels == self._told.labels:
             self._since = None
             return None
@@ -126,8 +109,9 @@ class _Detector:
             self._candidate, self._since = event.labels, at
         if at - self._since < self.hold:
             return None
-        self._told, self._since = event, None
-        return event
+        before = None if self._told is None else self._told.label
+        self._told, self._since = replace(event, before=before), None
+        return self._told
 
     def reset(self) -> None:
         """Forget a change that has begun: the camera was lost in between."""
@@ -163,8 +147,10 @@ class ChangeDetector(_Detector):
             at: The time of the frame in seconds; times do not decrease.
         """
         label = prediction.recognised_object
-        confidence = 0.0 if label is None else prediction.confidence
-        return self._changed(label, confidence, prediction.familiarity, at)
+        confidence = 0.0 if label is None else round(prediction.confidence, 4)
+        familiarity = _rounded(prediction.familiarity)
+        event = ObjectEvent(self.camera, label, None, confidence, familiarity, round(at, 3))
+        return self._changed(event, at)
 
 
 class SceneDetector(_Detector):
@@ -198,11 +184,17 @@ class SceneDetector(_Detector):
         while self._recent[0][0] <= at - RECENT:
             self._recent.popleft()
         objects = self._there()
-        if not objects:
-            return self._changed(None, 0.0, None, at, objects)
-        return self._changed(
-            objects[0].label, objects[0].confidence, objects[0].familiarity, at, objects
+        first = objects[0] if objects else Located("", Box(0, 0, 0, 0), 0.0)
+        event = ObjectEvent(
+            self.camera,
+            first.label or None,
+            None,
+            first.confidence,
+            first.familiarity,
+            round(at, 3),
+            objects=objects,
         )
+        return self._changed(event, at)
 
     def _there(self) -> tuple[Located, ...]:
         """Return the objects that are there, as they were seen last, the best first."""

@@ -95,38 +95,26 @@ def discovery(
         "origin": {"name": "primavista", "sw_version": __version__},
         "qos": 1,
     }
-    messages = {
-        f"{prefix}/sensor/{topics.node}/object/config": {
-            "name": "object",
-            "unique_id": f"{topics.node}_object",
-            "state_topic": topics.object,
-            "value_template": "{{ value_json.label }}",
-            "json_attributes_topic": topics.object,
-            "icon": "mdi:eye",
-            **while_filming,
-            **common,
-        },
-        f"{prefix}/binary_sensor/{topics.node}/camera/config": {
-            "name": "camera",
-            "unique_id": f"{topics.node}_camera",
-            "state_topic": topics.camera,
-            "payload_on": ONLINE,
-            "payload_off": OFFLINE,
-            "device_class": "connectivity",
-            "entity_category": "diagnostic",
-            "availability": [running],
-            **common,
-        },
-    }
+    messages: dict[str, dict[str, Any]] = {}
+
+    def add(kind: str, key: str, name: str, state: str, **own: Any) -> None:
+        entity = {"name": name, "unique_id": f"{topics.node}_{key}", "state_topic": state}
+        messages[f"{prefix}/{kind}/{topics.node}/{key}/config"] = {**entity, **own, **common}
+
+    add(
+        "sensor",
+        "object",
+        "object",
+        topics.object,
+        value_template="{{ value_json.label }}",
+        json_attributes_topic=topics.object,
+        icon="mdi:eye",
+        **while_filming,
+    )
+    connectivity = {"device_class": "connectivity", "entity_category": "diagnostic"}
+    states = {"payload_on": ONLINE, "payload_off": OFFLINE, "availability": [running]}
+    add("binary_sensor", "camera", "camera", topics.camera, **states, **connectivity)
+    seen = {"payload_on": ON, "payload_off": OFF, "device_class": "occupancy", **while_filming}
     for label in labels:
-        messages[topics.seen_config(label, prefix)] = {
-            "name": label,
-            "unique_id": f"{topics.node}_seen_{topic_id(label)}",
-            "state_topic": topics.seen(label),
-            "payload_on": ON,
-            "payload_off": OFF,
-            "device_class": "occupancy",
-            **while_filming,
-            **common,
-        }
+        add("binary_sensor", f"seen_{topic_id(label)}", label, topics.seen(label), **seen)
     return messages
