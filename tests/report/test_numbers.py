@@ -81,7 +81,8 @@ def test_the_test_frames_are_below_the_tables_of_claims(tmp_path: Path) -> None:
 
 def test_it_says_what_was_run(tmp_path: Path) -> None:
     make_cell(tmp_path, **TOYS)
-    plan = {"title": "My toys, compared", "name": "mine"}
+    group = {"name": "toys", "strategies": ["naive"], "protocols": ["nicv2"]}
+    plan = {"title": "My toys, compared", "name": "mine", "groups": [group]}
     record = {"format": 1, "base": {}, "groups": [], "plans": {"mine": plan}}
     (tmp_path / "plan.json").write_text(json.dumps(record))
     text = words(write_report(tmp_path, figures=["svg"]))
