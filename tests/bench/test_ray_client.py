@@ -96,7 +96,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
         if SLOW not in error:
             break
     assert process.returncode == 130, error
-    assert "the same command resumes" in text
+    assert "the same command resumes" in error
     assert list(out.rglob("checkpoint.safetensors"))
     assert len(results(out)) < 2
     for _ in range(TRIES):
