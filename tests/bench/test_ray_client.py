@@ -92,7 +92,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
         ):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        text, error = process.communicate(timeout=180)
+        _, error = process.communicate(timeout=180)
         if SLOW not in error:
             break
     assert process.returncode == 130, error
@@ -101,7 +101,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
     assert len(results(out)) < 2
     for _ in range(TRIES):
         process = command(ray_head.client, tmp_path)
-        text, error = process.communicate(timeout=400)
+        _, error = process.communicate(timeout=400)
         if SLOW not in error:
             break
     assert process.returncode == 0, error
