@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -226,6 +227,9 @@ def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Pa
     assert b"left" in shown
     assert "━".encode() in shown
     assert b"/16" in shown or b"/64" in shown
+    # the line of the lesson begins where the bar was taken away, not behind the bar
+    begins = rb"[\r\n](\x1b\[[0-9;?]*[A-Za-z])*plug(\x1b\[0m)?: 16 frames"
+    assert re.search(begins, shown), shown[-600:]
 
 
 def test_options_of_new_files_are_refused_where_they_contradict_the_file(

@@ -115,13 +115,16 @@ def learn(
             for outcome in outcomes:
                 number = statuses.total()
                 lesson = lessons[number]
+                # `print` alone takes away the bar before it writes; rich and click write behind it
                 if as_json:
                     record = {"lesson": number + 1, "of": len(lessons), "label": lesson.label}
-                    record |= {"source": lesson.name, **asdict(outcome)}
-                    typer.echo(json.dumps(record))
+                    print(json.dumps(record | {"source": lesson.name, **asdict(outcome)}))
                 else:
-                    text = _outcome_text(lesson, outcome, learner.labels)
-                    Console(highlight=False).print(text, soft_wrap=True)
+                    console = Console(highlight=False)
+                    with console.capture() as line:
+                        text = _outcome_text(lesson, outcome, learner.labels)
+                        console.print(text, soft_wrap=True)
+                    print(line.get(), end="")
                 statuses[outcome.status] += 1
                 bars.advance(bars.task_ids[0])
         if changed and not statuses["learned"] and target.exists():

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
 from primavista.cli.arguments import printable
 from primavista.cli.frames import SampledFrame
 
@@ -55,21 +53,21 @@ class Locator:
         """Print what was found in one frame; the boxes are in pixels."""
         frame, objects = found
         if self.as_json:
-            typer.echo(json.dumps(frame.record | {"objects": [asdict(one) for one in objects]}))
+            print(json.dumps(frame.record | {"objects": [asdict(one) for one in objects]}))
             return
         where = Path(frame.source).name
         if frame.seconds is not None:
             time = f"{frame.seconds:.1f} s"
             where = f"{where} {time}" if self.named else time
         if not objects:
-            typer.echo(f"{printable(where)}: nothing")
+            print(f"{printable(where)}: nothing")
         for one in objects:
             box = one.box
             ends = f"({box.left:.0f}, {box.top:.0f}) - ({box.right:.0f}, {box.bottom:.0f})"
             said = f"{one.label} {100 * one.confidence:.0f} % at {ends}"
-            typer.echo(printable(f"{where}: {said}"))
+            print(printable(f"{where}: {said}"))
 
     def close(self, skipped: int) -> None:
         """Print how many files and frames were skipped."""
         if skipped and not self.as_json:
-            typer.echo(f"skipped {skipped} that could not be decoded")
+            print(f"skipped {skipped} that could not be decoded")

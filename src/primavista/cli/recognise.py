@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 
@@ -107,7 +106,7 @@ class Recogniser:
         if frame.seconds is not None and not is_live(frame.source):
             self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
-            typer.echo(json.dumps(sighting.record))
+            print(json.dumps(sighting.record))
         elif not self.quiet:
             self.console.print(self._line(frame, sighting.recent), soft_wrap=True)
 
@@ -122,7 +121,7 @@ class Recogniser:
                 {"source": source, "frames": len(self.videos[source]), **as_fields(answer)}
                 for source, answer in fused.items()
             ]
-            typer.echo(json.dumps({"summary": {**self._summary(skipped), "videos": videos}}))
+            print(json.dumps({"summary": {**self._summary(skipped), "videos": videos}}))
             return
         for source, answer in fused.items():
             where = f"{Path(source).name}: " if len(fused) > 1 else ""
