@@ -189,8 +189,8 @@ from . import rates
 class Mine(EmbeddingStrategy):
     pass
 """,
-        "own_of_a_test/rates.py": "def scale():\n    from beside_of_a_test import SCALE\n",
-        "beside_of_a_test.py": "SCALE = 1.0\n",
+        "own_of_a_test/rates.py": "def scale():\n    from rate_of_a_test import SCALE\n",
+        "rate_of_a_test.py": "SCALE = 1.0\n",
         "not_imported_of_a_test.py": "SCALE = 1.0\n",
     }
     for name, text in files.items():
@@ -207,7 +207,7 @@ class Mine(EmbeddingStrategy):
     assert code_fingerprint("ncm") == package_version()
     (site / "not_imported_of_a_test.py").write_text("SCALE = 2.0\n")
     assert code_fingerprint(strategy) == first
-    for name in ("own_of_a_test/heads.py", "own_of_a_test/rates.py", "beside_of_a_test.py"):
+    for name in ("own_of_a_test/heads.py", "own_of_a_test/rates.py", "rate_of_a_test.py"):
         (site / name).write_text(files[name] + "\n")
         assert code_fingerprint(strategy) != first
         (site / name).write_text(files[name])
