@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.options import Range
+from primavista.heads.options import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
 from primavista.strategies.options import Count

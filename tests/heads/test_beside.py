@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from primavista.arrays import to_numpy
 from primavista.errors import InputError
 from primavista.heads.base import (
     restored_beside,
@@ -17,7 +18,6 @@ from primavista.heads.base import (
 )
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.statistics import add_gram, column, low_rank_factor, packed_size, unpack
-from primavista.media.arrays import to_numpy
 from primavista.nn.class_rows import ArrayBuffers
 
 BLOCKS = (40, 25)

@@ -109,3 +109,14 @@ def test_a_rename_in_the_service_solves_nothing_and_predictions_go_on(factorised
         assert factorised == []
     finally:
         service.stop()
+
+
+def test_a_service_has_solved_before_its_first_frame(factorised, tmp_path):
+    path = tmp_path / "kitchen.pv"
+    taught(3).save(path)
+    service = LearnerService(Learner.load(path), path)
+    service.start()
+    factorised.clear()
+    service.predict(clip(0)[0]).result(30)
+    service.stop()
+    assert factorised == []

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
+from primavista.arrays import to_numpy
 from primavista.backbones.reference import generic_frames
-from primavista.media.arrays import to_numpy
 from primavista.media.images import centre_square
 from primavista.networks.base import Backbone, build
 from primavista.networks.middle import MiddleBackbone, shipped_reference_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace, to_device
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.spec import Spec
 from primavista.errors import InputError
-from primavista.media.arrays import Array, array_namespace, to_device
 from primavista.media.frames import FrameArray, Frames, chunks, frames_at
 from primavista.progress import Progress
 

@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from primavista.arrays import Array
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import PLACES, PRIORS, Floats, Place, WindowReader
 from primavista.backbones.reference import shipped_reference
 from primavista.backbones.spec import Spec
 from primavista.errors import FileError, InputError
-from primavista.media.arrays import Array
 from primavista.media.frames import FrameArray
 
 # Without this, the official builds of ONNX Runtime send telemetry about each process to their

@@ -279,7 +279,7 @@ def machine(device: str) -> dict[str, Any]:
 def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: Path) -> CellResult:
     assert last.confusion is not None
     lines = read_lines(folder / TIMINGS)
-    # at the end, on a copy: it must not count for the peak of memory, which has been measured
+    # a copy learns the last batch again to count operations; the peak of memory is measured already
     operations = count_flops(strategy, stream[len(stream) - 1])
     peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
     rows = {

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from primavista.errors import InputError
-from primavista.options import make_options
+from primavista.heads.options import make_options
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import (
     check_option_names,

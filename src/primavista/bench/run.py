@@ -194,7 +194,7 @@ class Suite:
         with FileLock(self.out / LOCK):
             claim_folder(self.out, self.plan, self._planned)
             if any(state.status != "done" for state in self.states):
-                self._check(self.settings, progress)
+                self._prepare(self.settings, progress)
             jobs = self._jobs()
 
             def handle(event: CellEvent) -> None:
@@ -225,7 +225,7 @@ class Suite:
                 jobs.append(CellJob(number, state.planned.cell, state.path))
         return jobs
 
-    def _check(self, settings: RunSettings, progress: Progress | None) -> None:
+    def _prepare(self, settings: RunSettings, progress: Progress | None) -> None:
         """Open the data and build the streams and the backbone, before the first cell begins."""
         opened: dict[tuple[Data, int], DataSet] = {}
         lengths: dict[tuple[Data, str, int], int] = {}
@@ -234,7 +234,7 @@ class Suite:
             split = split_of(cell.data, cell.run)
             data = opened.get((cell.data, split))
             if data is None:
-                data = _open_for_check(cell.data, settings.cache, cell.device, progress, split)
+                data = _open_first(cell.data, settings.cache, cell.device, progress, split)
                 self.plan.backbone.build(data.frames)
                 opened[cell.data, split] = data
             stream = cell.data, cell.protocol, cell.run
@@ -243,7 +243,7 @@ class Suite:
             state.batches = lengths[stream]
 
 
-def _open_for_check(
+def _open_first(
     data: Data, cache: Path, device: str, progress: Progress | None, split: int
 ) -> DataSet:
     if data.kind == "rendered" and device == "cuda" and not torch.cuda.is_available():

@@ -21,7 +21,7 @@ from primavista.errors import InputError
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
-    from primavista.learner.distributed import LessonOutcome
+    from primavista.learner.teaching import LessonOutcome
     from primavista.learner.learner import Learner
     from primavista.media.video import Camera, Lesson, MediaFiles
 
@@ -185,7 +185,7 @@ def learn_shown(
     learner: Learner, lesson: SourceLesson, show: ShowStage, **how: Any
 ) -> LessonOutcome:
     """Learn one lesson, and show how far its reading and its learning are."""
-    from primavista.learner.distributed import learn_lesson
+    from primavista.learner.teaching import learn_lesson
     from primavista.media.video import Camera
 
     stage = f"reading {lesson.name}"
@@ -211,7 +211,8 @@ def _learn_on_cluster(
     how: dict[str, Any],
 ) -> Iterator[list[LessonOutcome]]:
     """Learn all lessons on the machines of a cluster; yield the outcomes of each merged part."""
-    from primavista.learner.distributed import learn_lesson, ray_cluster, teach
+    from primavista.learner.distributed import ray_cluster, teach
+    from primavista.learner.teaching import learn_lesson
     from primavista.media.video import Camera, MediaFiles
 
     resolved: list[SourceLesson] = []

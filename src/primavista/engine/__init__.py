@@ -1,1 +1,1 @@
-"""Code that exists only for speed: features, CUDA graphs, Triton kernels, ONNX Runtime."""
+"""How it is computed: frames become tensors and features, by CUDA graphs, kernels or ONNX."""

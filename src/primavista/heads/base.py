@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace, float32, to_numpy, zeros_like
 from primavista.errors import InputError
 from primavista.heads.caches import Derived
-from primavista.media.arrays import Array, array_namespace, float32, to_numpy, zeros_like
 from primavista.storage.validate import check_shape, check_that, checked_array
 
 Arrays = MutableMapping[str, Array]

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from primavista.arrays import Array, float32, float64, identity
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.solving import solve_positive_definite
-from primavista.media.arrays import Array, float32, float64, identity
 from primavista.storage.validate import (
     MAX_FEATURE,
     check_at_most,

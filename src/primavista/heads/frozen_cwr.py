@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace, float32, float64
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.shuffling import minibatch_count, permutation, seed_of
 from primavista.heads.statistics import SufficientStatistics
-from primavista.media.arrays import Array, array_namespace, float32, float64
 from primavista.storage.validate import check_past, check_that, checked_array
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from primavista.arrays import Array, identity
+from primavista.heads.options import Range, check_options
 from primavista.heads.solving import FLOOR, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
-from primavista.media.arrays import Array, identity
-from primavista.options import Range, check_options
 
 
 @dataclass(frozen=True)

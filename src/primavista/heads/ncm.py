@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from primavista.arrays import Array
 from primavista.heads.statistics import AnalyticHead
-from primavista.media.arrays import Array
 
 
 class NCMHead(AnalyticHead):

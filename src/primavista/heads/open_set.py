@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from primavista.arrays import Array
 from primavista.heads.base import Familiarity
 from primavista.heads.solving import FLOOR
-from primavista.media.arrays import Array
 
 LOGIT_AT_MEAN = 10.0  # the logit by which a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object reach this familiarity

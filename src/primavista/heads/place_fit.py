@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from primavista.heads.solving import solve_rows
-from primavista.heads.strangers import Integers
-from primavista.media.arrays import (
+from primavista.arrays import (
     Array,
     array_namespace,
     float64,
@@ -21,6 +19,8 @@ from primavista.media.arrays import (
     to_library_of,
     zeros_like,
 )
+from primavista.heads.solving import solve_rows
+from primavista.heads.strangers import Integers
 
 LEVEL = 0.1  # rho is this fraction of the variance tr C that one lesson of L contributes
 ROUNDING = 1e-7  # bound on the rounding error of an eigenvalue of G, relative to tr G

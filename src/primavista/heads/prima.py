@@ -22,6 +22,16 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from primavista.arrays import (
+    Array,
+    array_namespace,
+    float32,
+    float64,
+    identity,
+    to_device,
+    to_library_of,
+    to_numpy,
+)
 from primavista.errors import InputError
 from primavista.heads.base import (
     Arrays,
@@ -58,16 +68,6 @@ from primavista.heads.strangers import (
     lessons_lifted,
     middle_shares,
     usual_room,
-)
-from primavista.media.arrays import (
-    Array,
-    array_namespace,
-    float32,
-    float64,
-    identity,
-    to_device,
-    to_library_of,
-    to_numpy,
 )
 from primavista.storage.validate import (
     MAX_FEATURE,
@@ -352,13 +352,13 @@ class LessonStatistics(SufficientStatistics):
 
 
 class LessonSample(ClassArrays):
-    """A sample of a few lessons per class: the mean and one frame of each lesson.
+    """A sample of a few lessons per class: of each the mean, and the features of one frame.
 
-    The head judges its regressions by these lessons. Every lesson has a pseudo-random key, that of
-    its mean (`feature_keys`), and the lessons with the smallest keys are kept. The frame that is
-    kept of a lesson is the one with the smallest key. The sample thus depends on the lessons only,
-    not on the order of lessons or frames, and merging two samples gives the sample of all lessons
-    of both.
+    No picture is kept. The head judges its regressions by these lessons. Every lesson has a
+    pseudo-random key, that of its mean (`feature_keys`), and the lessons with the smallest keys are
+    kept. The features that are kept are those of the frame with the smallest key. The sample thus
+    depends on the lessons only, not on the order of lessons or frames, and merging two samples
+    gives the sample of all lessons of both.
 
     The sample also holds the reference of familiarity, which does not depend on the lessons: the
     centre around which cosines are taken (`LessonFamiliarity`), and the covariances of the cosines

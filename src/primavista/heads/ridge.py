@@ -14,10 +14,10 @@ from typing import Annotated
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace, float64, to_library_of
+from primavista.heads.options import Range, check_options
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
-from primavista.media.arrays import Array, array_namespace, float64, to_library_of
-from primavista.options import Range, check_options
 
 # This fraction of the mean second moment is added to each variance, so that standardisation does
 # not amplify the rounding errors of a feature that never varied.

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from primavista.media.arrays import Array, array_namespace, is_torch_array
+from primavista.arrays import Array, array_namespace, is_torch_array
 
 FLOOR = 1e-6  # fraction of the second moment added to a variance, so that it is never near 0
 SOLVE_BLOCK = 96  # rows of the triangular blocks that `solve_rows` inverts

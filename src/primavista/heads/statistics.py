@@ -19,11 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from primavista.errors import InputError
-from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
-from primavista.heads.open_set import mahalanobis_familiarity
-from primavista.heads.solving import linear_algebra_error
-from primavista.media.arrays import (
+from primavista.arrays import (
     Array,
     array_namespace,
     float64,
@@ -31,6 +27,10 @@ from primavista.media.arrays import (
     to_device,
     zeros_like,
 )
+from primavista.errors import InputError
+from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
+from primavista.heads.open_set import mahalanobis_familiarity
+from primavista.heads.solving import linear_algebra_error
 from primavista.storage.validate import (
     MAX_FEATURE,
     NumpyArray,

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace
 from primavista.heads.base import Familiarity
-from primavista.media.arrays import Array, array_namespace
 
 GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for
 GENERIC_SHIFT = 2.0  # prior mean and standard deviation of M, in units of the generic spread

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from primavista.arrays import Array, array_namespace, float32, float64, to_numpy
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats
 from primavista.backbones.reference import generic_frames
@@ -19,6 +20,7 @@ from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Trai
 from primavista.heads.lda import LDAHead, LDAOptions
 from primavista.heads.ncm import NCMHead
 from primavista.heads.open_set import KNOWN_THRESHOLD, LESSON_THRESHOLD
+from primavista.heads.options import make_options
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ridge import RidgeHead, RidgeOptions
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
@@ -31,9 +33,7 @@ from primavista.learner.strategy import (
     TaughtStrategy,
     check_ids,
 )
-from primavista.media.arrays import Array, array_namespace, float32, float64, to_numpy
 from primavista.media.frames import Frames
-from primavista.options import make_options
 from primavista.progress import Progress
 from primavista.storage.learner_file import exact_halves
 from primavista.storage.settings import OptionValue

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from primavista.errors import FileError, InputError
+from primavista.heads.options import UnknownOptionError
 from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.coach import (
     Advice,
@@ -51,7 +52,6 @@ from primavista.media.frames import (
 from primavista.media.images import LEARNER_SIZE, ImageArray
 from primavista.media.video import learner_frames
 from primavista.notebook import html_table
-from primavista.options import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage import learner_file
 from primavista.storage.names import checked_name, checked_names

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from primavista.arrays import array_namespace
 from primavista.errors import InputError
 from primavista.learner.strategy import TaughtStrategy
-from primavista.media.arrays import array_namespace
 from primavista.media.frames import FrameArray, ImageLike, Indices, lesson_id
 from primavista.media.images import centre_square
 from primavista.progress import Progress

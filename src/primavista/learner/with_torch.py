@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from primavista.arrays import Array
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
@@ -31,7 +32,6 @@ from primavista.learner.strategy import (
     TaughtStrategy,
     check_ids,
 )
-from primavista.media.arrays import Array
 from primavista.media.frames import FrameArray, Frames
 from primavista.networks.base import Backbone, build, named_weights, rebuild
 from primavista.networks.middle import MiddleBackbone

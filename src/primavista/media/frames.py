@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from primavista.arrays import as_numpy, chosen_rows, is_torch_array, like_indices
 from primavista.errors import InputError
-from primavista.media.arrays import as_numpy, chosen_rows, is_torch_array, like_indices
 from primavista.media.images import (
     MIN_SIDE,
     ImageArray,

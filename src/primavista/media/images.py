@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps
 
+from primavista.arrays import as_numpy
 from primavista.errors import FileError, InputError, PrimavistaError
-from primavista.media.arrays import as_numpy
 
 if TYPE_CHECKING:
     from torch import Tensor

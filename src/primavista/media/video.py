@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.decode import DecodedItem, video_frames, video_rate
 from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image, without_skip
 from primavista.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from primavista.errors import InputError
-from primavista.options import Freeze
+from primavista.heads.options import Freeze
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

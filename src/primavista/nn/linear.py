@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.heads.options import Unseen
 from primavista.nn.class_rows import Rows
-from primavista.options import Unseen
 
 
 class LinearHead(Rows):

@@ -20,7 +20,7 @@ from primavista.engine.renorm_function import (
     minibatch_moments,
 )
 from primavista.errors import InputError
-from primavista.options import Moments
+from primavista.heads.options import Moments
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 

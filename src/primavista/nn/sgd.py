@@ -60,7 +60,10 @@ class SGD:
 
     @torch.enable_grad()  # the caller may have disabled gradients
     def run(self, step: Step, *inputs: Tensor) -> Tensor | None:
-        """Call a step, always the same one; on a GPU as described at `GradientStrategy.train`."""
+        """Call a step; on a GPU as described at `GradientStrategy.train`.
+
+        The first step that is given is kept and called every time; later ones are not looked at.
+        """
         if self._captured is None:
             self._captured = CapturedFunction(step)
         return self._captured(*inputs)

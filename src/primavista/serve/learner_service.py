@@ -130,9 +130,9 @@ class LearnerService:
             return sum(not job.ended.done() for job in self._jobs.values())
 
     def start(self) -> None:
-        """Start both threads, after a trial lesson that warms up what the first lesson needs.
+        """Start both threads, after a trial that warms up what the first frame and lesson need.
 
-        The trial is learned by a copy of the learner and thrown away. A strategy that trains its
+        The lesson is learned by a copy of the learner and thrown away. A strategy that trains its
         network only predicts: a model that asks for many epochs must not delay the start.
         """
         trial = self.learner.copy()
@@ -142,6 +142,8 @@ class LearnerService:
             with contextlib.suppress(PrimavistaError):
                 trial.learn(blank, "warm")
         trial.predict(blank)
+        if self.learner.labels:
+            self.learner.predict(blank)  # solves for its weights, so that no client waits for that
         self._writer.start()
         self._reader.start()
 
@@ -319,6 +321,8 @@ class LearnerService:
 
     def predict(self, image: ImageArray) -> Future[Answer]:
         """Recognise one frame at model size; frames that wait are recognised in one pass.
+
+        The frame joins the queue of the reader thread (`_answer_requests`).
 
         Returns:
             A future of the prediction and the version of the snapshot that it comes from.

@@ -78,7 +78,7 @@ class AR1(GradientStrategy):
         """
         self.head.load(B.present)  # line 7
         weights = self.set_trainable(B.i)  # sections 2.3, 4: depthwise ones are fixed from B_2 on
-        sgd = self.sgd(B, weights, self.si.guard(weights))  # equation 6
+        sgd = self.sgd(B, weights, self.si.guard(weights))  # equation 6; the path of SI starts here
 
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y))  # dL_cross / dtheta

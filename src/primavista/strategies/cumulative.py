@@ -15,12 +15,12 @@ from torch import Tensor
 
 from primavista.engine.frames import read_frames
 from primavista.errors import InputError
+from primavista.heads.options import Freeze, Norm, Range
 from primavista.media.frames import Frames, Selection
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
 from primavista.nn.memory import columns_of
 from primavista.nn.sgd import SGD
-from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Batches, Options, Rate

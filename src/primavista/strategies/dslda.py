@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.options import make_options
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.renorm import replace_batch_norm
-from primavista.options import make_options
 from primavista.strategies.base import Batch
 from primavista.strategies.frozen import FrozenStrategy
 from primavista.strategies.naive import Naive

@@ -16,6 +16,7 @@ from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.frames import are_features, read_frames
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind
+from primavista.heads.options import Freeze, make_options
 from primavista.heads.shuffling import minibatch_count
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
@@ -32,7 +33,6 @@ from primavista.nn.renorm import (
     set_limits,
 )
 from primavista.nn.sgd import SGD, Step, Weight
-from primavista.options import Freeze, make_options
 from primavista.progress import TrainingStep
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
-from primavista.options import Freeze, Moments, Norm, Range, Unseen, check_options
+from primavista.heads.options import Freeze, Moments, Norm, Range, Unseen, check_options
 
 Count = Annotated[int, Range(1, 10_000)]
 Patterns = Annotated[int, Range(1, 2**20)]

@@ -1,4 +1,8 @@
-"""Prima: one ridge regression per place of the network, weighted by lessons."""
+"""Prima: one ridge regression per place of the network, weighted by lessons.
+
+The benchmark uses this class. A `Learner` joins the same head to its network without torch, in
+`learner/head_strategy.py`.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
 from primavista.backbones.spec import NETWORK_NAMES, OWN_NETWORKS
 from primavista.errors import InputError
-from primavista.options import UnknownOptionError
+from primavista.heads.options import UnknownOptionError
 from primavista.storage.references import (
     is_reference,
     load_reference,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
-from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import BadFiles, Clip, open_frames
 from primavista.progress import Progress

@@ -48,7 +48,7 @@ async function onResult(result) {
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
-  const recent = result.recent ?? result; // the answer for the last second
+  const { recent } = result; // the answer for the last second
   objects.bars(recent);
   if (isPressed($("find")) && !learning) return result.objects && showBoxes(result.objects);
   showVerdict(describe(recent));

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
+from primavista.heads.options import Freeze, Norm
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import Memory
-from primavista.options import Freeze, Norm
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options, Patterns, Share

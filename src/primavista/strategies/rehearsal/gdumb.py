@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.heads.options import Range
 from primavista.media.frames import Frames
 from primavista.nn.minibatches import generator
-from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Batches, Count, Patterns, Rate, Share

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from primavista.arrays import as_numpy
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.media.arrays import as_numpy
 from primavista.media.frames import Frames
 from primavista.media.images import ImageArray
 from primavista.progress import Progress

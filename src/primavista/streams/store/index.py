@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from primavista.arrays import as_numpy
 from primavista.errors import FileError, file_errors
-from primavista.media.arrays import as_numpy
 from primavista.media.frames import Frames
 from primavista.streams.dataset import CORe50Facts, DataSet, Origin, Session
 

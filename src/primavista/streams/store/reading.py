@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, file_errors
-from primavista.media.arrays import chosen_rows, like_indices
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
