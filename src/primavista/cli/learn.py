@@ -21,8 +21,8 @@ from primavista.errors import InputError
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
-    from primavista.learner.teaching import LessonOutcome
     from primavista.learner.learner import Learner
+    from primavista.learner.teaching import LessonOutcome
     from primavista.media.video import Camera, Lesson, MediaFiles
 
     SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
