@@ -126,7 +126,7 @@ def tiny() -> Backbone:
 
 def test_a_changed_representation_makes_a_new_graph_and_copies_share_theirs() -> None:
     # the moments of six frames of noise would amplify the rounding
-    strategy = create("cwr*", tiny(), first_batch=True, moments="pretrained")
+    strategy = create("cwr*", tiny(), features="fixed", moments="pretrained")
     assert strategy.representation.use_engine("onnx") == "onnx"
     frames = random_frames(6, 32)
     labels = torch.tensor([0, 0, 1, 1, 2, 2])

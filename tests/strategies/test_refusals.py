@@ -267,7 +267,7 @@ class Normed(nn.Module):
 @pytest.mark.parametrize("name", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
 def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
     body = build(Normed(), size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    options = {"first_batch": False} if name == "cwr*" else {}
+    options = {"first_batch": False, "features": "fixed"} if name == "cwr*" else {}
     strategy = create(name, body, **options)
     frames = torch.randint(
         1, 256, (4, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)

@@ -449,7 +449,7 @@ SHOWS = {
     "keep_momentum": ("naive", "cwr*"),
     "shuffle_once": ("naive",),
     "pad_batch": ("naive", "cwr*"),
-    "train_mode_features": ("cwr*", "lwf", "ewc"),
+    "train_mode_passes": ("lwf", "ewc"),
     "moments_from_zero": ("naive",),
     "bn_decay": ("naive",),
     "displacement": ("ar1*",),

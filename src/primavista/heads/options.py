@@ -17,6 +17,7 @@ Made = TypeVar("Made")
 Norm = Literal["bn", "brn"]
 Moments = Literal["batch_1", "pretrained"]
 Freeze = Literal["none", "depthwise", "pointwise", "all"]
+Features = Literal["train", "fixed"]
 Unseen = Literal["negatives", "reset"]
 
 

@@ -101,11 +101,13 @@ MAKERS: dict[str, tuple[type, Callable[[Any, FixedRepresentation, int], Head]]] 
 def learns_from_features(name: str, options: Mapping[str, OptionValue]) -> bool:
     """Return True if a strategy with these options never trains its network.
 
-    CWR trains it in the paper's batch 1, DSLDA with `tune`, and the release's rules need torch.
+    CWR trains it in the paper's batch 1 and its moments unless `features="fixed"`, DSLDA trains it
+    with `tune`, and the release's rules need torch.
     """
     trains = options.get("tune") or options.get("compat") is not None
     if name in ("cwr*", "cwr+"):
         trains = trains or options.get("first_batch", True) or options.get("head") == "linear"
+        trains = trains or options.get("features") != "fixed"
     return name in MAKERS and not trains
 
 

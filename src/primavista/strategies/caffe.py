@@ -151,17 +151,12 @@ class PadBatch(GradientStrategy):
         return torch.where(index < missing, index % count, index - missing)
 
 
-class TrainModeFeatures(GradientStrategy):
-    """Features are computed in training mode; by default, in evaluation mode.
+class TrainModePasses(GradientStrategy):
+    """A forward pass that takes no step is in training mode too, so it moves the moments.
 
-    Norms then use the moments of the minibatch, and the moments of batch renormalisation are
-    updated. This affects CWR* from batch 2 on, the Fisher matrix of EWC, and the targets of LwF.
+    By default the pass for the Fisher matrix of EWC leaves the moments alone, and the pass for the
+    targets of LwF is in evaluation mode.
     """
-
-    @property
-    def embeds(self) -> bool:
-        """False: features do not stay valid, because the moments change."""
-        return False
 
     def _target_features(self, B: Batch) -> Tensor:
         self._train_mode(B)
@@ -247,7 +242,7 @@ SWITCH_CLASSES: dict[str, type[Any]] = {
     "keep_momentum": KeepMomentum,
     "shuffle_once": ShuffleOnce,
     "pad_batch": PadBatch,
-    "train_mode_features": TrainModeFeatures,
+    "train_mode_passes": TrainModePasses,
     "moments_from_zero": MomentsFromZero,
     "bn_decay": BatchNormDecay,
     "displacement": Displacement,

@@ -1,4 +1,4 @@
-"""CWR+ and CWR*: a head with two sets of weights on a representation fixed after batch 1."""
+"""CWR+ and CWR*: a head with two sets of weights on a network whose weights train in batch 1."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from primavista.strategies.options import CWROptions
 class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
-    From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once,
-    in evaluation mode. The steps of the head are in `nn/cwr_head.py`.
+    From batch 2 on Theta is fixed and the norms stay in training mode: they normalise by the
+    minibatch, and their moments go on. With `features="fixed"` the moments are fixed too, so the
+    features of a batch are computed once, in evaluation mode. The steps of the head are in
+    `nn/cwr_head.py`.
 
     Args:
         backbone: The network. The strategy works on a copy of it.
@@ -47,8 +49,8 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
     @property
     def embeds(self) -> bool:
-        """True if Theta is fixed, that is, from batch 2 on."""
-        return self.i > 1
+        """True if Theta and the moments are fixed: from batch 2 on with `features="fixed"`."""
+        return self.i > 1 and self.options.features == "fixed"
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.

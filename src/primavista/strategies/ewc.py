@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from primavista.networks.base import Backbone
 from primavista.nn.guards import Fisher, GuardRule
+from primavista.nn.renorm import set_limits
 from primavista.nn.sgd import Weight, gradient
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -100,4 +101,11 @@ class EWC(GradientStrategy):
         self.importance.count_batch()
 
     def _fisher_mode(self, B: Batch, k: int) -> None:
-        """Keep the backbone in evaluation mode, so that minibatch k does not change the moments."""
+        """Let the norms see minibatch k as in the last step of the batch; the moments stay.
+
+        F is the curvature of the loss that was minimised, so it has equation 2 in it.
+        """
+        self._train_mode(B)
+        per_epoch = self._per_epoch(B)
+        last = self.renorm.at(B.i, self.epochs_of(B.i) * per_epoch - 1, per_epoch)
+        set_limits(self.backbone, replace(last, decay=1.0))

@@ -7,7 +7,15 @@ from typing import Annotated
 
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
-from primavista.heads.options import Freeze, Moments, Norm, Range, Unseen, check_options
+from primavista.heads.options import (
+    Features,
+    Freeze,
+    Moments,
+    Norm,
+    Range,
+    Unseen,
+    check_options,
+)
 
 Count = Annotated[int, Range(1, 10_000)]
 Patterns = Annotated[int, Range(1, 2**20)]
@@ -84,6 +92,9 @@ class CWROptions(Options):
     """Table 4 (`tab:hyper_core50`), CWR*.
 
     Args:
+        features: The features from batch 2 on, when Theta is fixed. With `train` the norms are in
+            training mode: they see the minibatch, and their moments go on. With `fixed` they are in
+            evaluation mode, so the features of a batch are computed once and may be cached.
         open_set: Keep the mean of each class, to recognise strangers and to calibrate the scores.
     """
 
@@ -91,6 +102,7 @@ class CWROptions(Options):
     epochs: Count = 4
     lr: Rate = 1e-3
     head: HeadKind = "cwr*"
+    features: Features = "train"
     open_set: bool = False
 
 
@@ -120,7 +132,7 @@ SWITCHES = (
     "keep_momentum",
     "shuffle_once",
     "pad_batch",
-    "train_mode_features",
+    "train_mode_passes",
     "moments_from_zero",
     "bn_decay",
     "displacement",
