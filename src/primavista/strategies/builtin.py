@@ -50,7 +50,7 @@ _BUILTIN = (
         source=f"algo:cwr*; {_TABLE}, CWR*",
         table=("head", "features", *_RATES),
         open_set_option=True,
-        cost=0.1,
+        cost=0.4,
         look=Look("#0072b2", "#4db2ec", "s"),
     ),
     _builtin(
@@ -120,7 +120,7 @@ _BUILTIN = (
         options={"head": "cwr+"},
         table=("head", "features", *_RATES),
         open_set_option=True,
-        cost=0.1,
+        cost=0.4,
         look=Look("#00406b", "#7d9fe0", "p"),
     ),
     _analytic(
