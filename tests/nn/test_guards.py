@@ -152,6 +152,16 @@ def test_fisher_before_any_batch_is_zero():
     assert Fisher({"a": torch.ones(2)}, max_f=1).clipped()[0].tolist() == [0, 0]
 
 
+def test_arguments_by_position_and_their_defaults():
+    theta = {"head.weight": torch.zeros(2, 1)}
+    assert Fisher(theta, 1.0).rule == "penalty"  # as in EWC
+    assert SynapticIntelligence(theta, 1.0).rule == "modulate"  # as in AR1*
+    si = SynapticIntelligence(theta, 1.0, "penalty", 2.0, "displacement")
+    assert (si.max_f, si.rule, si.lam, si.path) == (1, "penalty", 2, "displacement")
+    fisher = Fisher(theta, 1.0, "modulate", 2.0, ["head.weight"])
+    assert (fisher.max_f, fisher.rule, fisher.lam) == (1, "modulate", 2)
+
+
 def test_fisher_saved_and_loaded_goes_on():
     first, second = (
         Fisher({"head.weight": torch.zeros(n, 1)}, 100, row_weights=["head.weight"]) for n in (2, 3)
