@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.networks.base import Backbone, build
@@ -98,6 +100,33 @@ def test_a_network_of_ones_own() -> None:
 def test_a_map_is_averaged() -> None:
     torch.manual_seed(0)
     assert_equal(build(nn.Conv2d(3, 6, 3, stride=2), size=16), 16)
+
+
+class Then(nn.Module):
+    """A function of the maps of a convolution."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.maps, self.function = nn.Conv2d(3, 6, 3, stride=2), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.maps(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (nn.InstanceNorm2d(6), "a batch norm in training mode"),
+        (nn.BatchNorm2d(6, track_running_stats=False), "a batch norm in training mode"),
+        (nn.AvgPool2d(2, divisor_override=3), "an average with a divisor of its own"),
+        (lambda x: torch.div(x, 0.3, rounding_mode="floor"), "a division that rounds"),
+    ],
+)
+def test_a_setting_without_translation_is_named(
+    function: Callable[[Tensor], Tensor], reason: str
+) -> None:
+    with pytest.raises(CannotTraceError, match=reason):
+        trace(build(Then(function), size=16).eval(), random_frames(2, 16))
 
 
 class Strange(nn.Module):

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from primavista import InputError, Learner
@@ -108,6 +109,17 @@ def test_nothing_taught_nothing_written(tmp_path):
     learner = Learner("cwr*", weights="random", width=0.25, size=32)
     with pytest.raises(InputError, match="teach it"):
         export(learner, tmp_path / "a.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("norm", [nn.InstanceNorm2d, nn.BatchNorm2d])
+@pytest.mark.parametrize("kind", ["onnx", "portable"])
+def test_a_network_that_cannot_be_written_is_refused(norm, kind, tmp_path):
+    own = nn.Sequential(nn.Conv2d(3, 6, 3), norm(6, track_running_stats=False), nn.ReLU())
+    learner = Learner("dslda", backbone=own, size=32, engine="torch")
+    learner.learn(frames(0), "mug")
+    with pytest.raises(InputError, match="written as ONNX: a batch norm in training mode"):
+        export(learner, tmp_path / "a", kind)
     assert not list(tmp_path.iterdir())
 
 

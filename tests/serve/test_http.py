@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from serve_support import COLOURS, SMALL, Gate, frames, picture, tiny
+from starlette.testclient import TestClient
+from torch import nn
 
 from primavista import Learner
 from primavista.learner.history import History
+from primavista.serve.asgi import create_app
+from primavista.serve.learner_service import LearnerService
 
 
 def teach(client, label: str, files, wait: int = 30):
@@ -256,6 +260,19 @@ def test_an_export_is_what_the_library_exports(taught, service):
     assert scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
     portable = taught.get("/api/export?format=portable").content
     assert Learner.from_bytes(portable, device="cpu").counts == service.learner.counts
+
+
+@pytest.mark.parametrize("format", ["onnx", "portable"])
+def test_a_network_that_cannot_be_exported_is_refused_with_the_reason(format, tmp_path):
+    pytest.importorskip("onnxruntime")
+    own = nn.Sequential(nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6), nn.ReLU())
+    learner = Learner("dslda", backbone=own, size=32, device="cpu", engine="torch")
+    learner.learn(np.zeros((2, 32, 32, 3), np.uint8), "mug")
+    app = create_app(LearnerService(learner, tmp_path / "kitchen.pv", SMALL))
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+        refused = client.get(f"/api/export?format={format}")
+    assert refused.status_code == 409
+    assert "written as ONNX: a batch norm in training mode" in refused.json()["detail"]
 
 
 def test_with_nothing_taught_there_is_nothing_to_export(client):

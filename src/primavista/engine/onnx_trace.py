@@ -193,6 +193,8 @@ Operation = Callable[[TracedGraph, Tensor, Any], str]
 
 def _elementwise(kind: str, second: str = "other") -> Operation:
     def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
+        if getattr(a, "rounding_mode", None) is not None:
+            raise CannotTraceError("a division that rounds")
         right = g.value(getattr(a, second), out)
         alpha = getattr(a, "alpha", 1)
         if alpha != 1:
@@ -294,6 +296,8 @@ def _convolution(g: TracedGraph, out: Tensor, a: Any) -> str:
 
 
 def _batch_norm(g: TracedGraph, out: Tensor, a: Any) -> str:
+    if getattr(a, "training", False):
+        raise CannotTraceError("a batch norm in training mode")
     mean = a.running_mean
     scale = torch.ones_like(mean) if a.weight is None else a.weight
     shift = torch.zeros_like(mean) if a.bias is None else a.bias
@@ -305,6 +309,8 @@ def _pool(kind: str, *attributes: str) -> Operation:
     def translate(g: TracedGraph, out: Tensor, a: Any) -> str:
         if any(step != 1 for step in getattr(a, "dilation", ())):
             raise CannotTraceError("a dilated maximum")
+        if getattr(a, "divisor_override", None) is not None:
+            raise CannotTraceError("an average with a divisor of its own")
 
         def per_side(values: Sequence[int]) -> list[int]:
             return list(values) * (2 // len(values))
