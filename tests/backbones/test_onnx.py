@@ -114,6 +114,24 @@ class Then(nn.Module):
 
 
 @pytest.mark.parametrize(
+    "function",
+    [
+        nn.LeakyReLU(),
+        nn.LeakyReLU(0.2, inplace=True),
+        torch.exp,
+        lambda x: torch.log(x.abs() + 1),
+        lambda x: torch.reciprocal(x.abs() + 0.1),
+        lambda x: 1 / (x.abs() + 0.1),
+        lambda x: torch.maximum(x, -0.5 * x),
+        lambda x: torch.minimum(x, torch.tensor(0.1)),
+    ],
+)
+def test_a_function_of_each_number(function: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    assert_equal(build(Then(function), size=16), 16)
+
+
+@pytest.mark.parametrize(
     ("function", "reason"),
     [
         (nn.InstanceNorm2d(6), "a batch norm in training mode"),

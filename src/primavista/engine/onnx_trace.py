@@ -221,6 +221,10 @@ def _clip(low: str, high: str) -> Operation:
     return translate
 
 
+def _leaky_relu(g: TracedGraph, out: Tensor, a: Any) -> str:
+    return g.node("LeakyRelu", [g.value(a.self)], alpha=float(a.negative_slope))
+
+
 def _silu(g: TracedGraph, out: Tensor, a: Any) -> str:
     return g.node("Mul", [g.value(a.self), g.node("Sigmoid", [g.value(a.self)])])
 
@@ -364,12 +368,18 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mul: _elementwise("Mul"),
     aten.div: _elementwise("Div"),
     aten.pow: _elementwise("Pow", "exponent"),
+    aten.maximum: _elementwise("Max"),
+    aten.minimum: _elementwise("Min"),
     aten.neg: _unary("Neg"),
     aten.abs: _unary("Abs"),
+    aten.exp: _unary("Exp"),
+    aten.log: _unary("Log"),
     aten.sqrt: _unary("Sqrt"),
+    aten.reciprocal: _unary("Reciprocal"),
     aten.tanh: _unary("Tanh"),
     aten.sigmoid: _unary("Sigmoid"),
     aten.relu: _unary("Relu"),
+    aten.leaky_relu: _leaky_relu,
     aten.hardswish: _unary("HardSwish"),
     aten.hardsigmoid: _unary("HardSigmoid", alpha=1 / 6, beta=0.5),
     aten.silu: _silu,
