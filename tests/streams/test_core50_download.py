@@ -14,6 +14,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.ranges, self.cut_after, self.failures, self.length = True, 0, 0, True
         self.validator = True
+        self.cap, self.shift = 0, 0  # of a 206: its most bytes, and how much too late it starts
         self.requests: list[str] = []
 
     def url(self, name: str) -> str:
@@ -73,14 +75,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(206 if start else 200)
+        end = len(data)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            start += server.shift
+            end = min(end, start + server.cap) if server.cap else end
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         if server.length:
-            self.send_header("Content-Length", str(len(data) - start))
+            self.send_header("Content-Length", str(end - start))
         if server.validator:
             self.send_header("ETag", etag)
         self.end_headers()
-        stop = start + server.cut_after if server.cut_after else len(data)
+        stop = start + server.cut_after if server.cut_after else end
         self.wfile.write(data[start:stop])
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -148,6 +153,39 @@ def test_a_cut_connection_goes_on_where_it_was(server: Server, tmp_path: Path) -
     get(server, tmp_path, "lists.zip")
     assert (tmp_path / "lists.zip").read_bytes() == server.files["lists.zip"]
     assert server.requests == ["", *(f"bytes={70_000 * i}-" for i in range(1, 5))]
+
+
+def begun(server: Server, folder: Path) -> Path:
+    """Leave the first 1,000 bytes of a download."""
+    part = folder / "lists.zip.part"
+    part.write_bytes(server.files["lists.zip"][:1000])
+    (folder / "lists.zip.part.version").write_text(f'"{hash(server.files["lists.zip"])}"')
+    return part
+
+
+def test_a_server_that_sends_less_than_was_asked_for(server: Server, tmp_path: Path) -> None:
+    begun(server, tmp_path)
+    server.cap = 150_000
+    get(server, tmp_path, "lists.zip")
+    assert (tmp_path / "lists.zip").read_bytes() == server.files["lists.zip"]
+    assert server.requests[:2] == ["bytes=1000-", "bytes=151000-"]
+
+
+def test_another_part_than_was_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
+    part = begun(server, tmp_path)
+    server.shift = 10
+    with pytest.raises(FileError, match="another part of the file than was asked for"):
+        get(server, tmp_path, "lists.zip")
+    assert part.read_bytes() == server.files["lists.zip"][:1000]
+
+
+def test_a_file_that_the_disk_cannot_hold_is_not_begun(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(FileError, match="bytes more and 1,000 are free: make room"):
+        get(server, tmp_path, "lists.zip")
+    assert not (tmp_path / "lists.zip.part").exists()
 
 
 def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(

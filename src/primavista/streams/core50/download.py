@@ -225,9 +225,13 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress) -> boo
         part.unlink(missing_ok=True)
         return False
     with answer:
-        done = have if answer.status == 206 else 0
-        length = answer.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdigit() else None
+        done, total = _extent(answer, have, url)
+        free = shutil.disk_usage(part.parent).free
+        if total is not None and total - done > free:
+            raise FileError(
+                f"{part} needs {total - done:,} bytes more and {free:,} are free: "
+                "make room, or choose another folder"
+            )
         etag = answer.headers.get("ETag", "W/")
         version = answer.headers.get("Last-Modified", "") if etag.startswith("W/") else etag
         write_atomically(_version_file(part), version.encode())
@@ -235,6 +239,19 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress) -> boo
             done += size
             progress(name, done, total)
     return total is None or done == total
+
+
+def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
+    """The position of the answer's first byte, and the size of the whole file if it is known."""
+    if answer.status == 206:
+        extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
+        if not extent or int(extent[1]) != have:
+            raise FileError(
+                f"{url} answered with another part of the file than was asked for: try again later"
+            )
+        return have, int(extent[2])
+    length = answer.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdigit() else None
 
 
 def _append(answer: Any, part: Path, start: int) -> Iterator[int]:
