@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,6 +82,20 @@ def test_a_plan_that_names_its_test_sessions_may_be_run_again(suite, tmp_path):
     data = {"kind": "folder", "path": str(tmp_path / "toys"), "size": 32, "test": ["garden"]}
     for strategy in ("dslda", "ncm"):
         assert not suite(strategy, data=data, protocol="ni", limit=1).run(Inline())
+
+
+def test_a_plan_of_another_version_is_in_nobody_elses_way(suite, tmp_path):
+    out = tmp_path / "out"
+    suite("dslda", name="claims", limit=2, group={"title": "Past"}).run(Inline())
+    record = json.loads((out / "plan.json").read_text())
+    record["plans"]["strange"] = {"name": "strange", "later": 1}
+    (out / "plan.json").write_text(json.dumps(record))
+    assert groups(out) == {"dslda": [("all", True)]}
+    assert saved_plan(out, "claims").groups[0].title == "Past"
+    with pytest.raises(FileError, match=r"plan\.json .*\. Restore it, or choose another folder"):
+        saved_plan(out, "strange")
+    suite("naive", name="mine", limit=2).run(Inline())
+    assert json.loads((out / "plan.json").read_text())["plans"]["strange"]["later"] == 1
 
 
 def test_the_status_is_that_of_the_plan_that_was_asked_for(tmp_path, suite, monkeypatch):

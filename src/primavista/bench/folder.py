@@ -43,6 +43,7 @@ RESULT = "result.json"
 FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
+PLAN_ADVICE = ". Restore it, or choose another folder with --out"
 FORMAT = 1  # of `run.json`
 TIMES = ("learn_seconds", "solve_seconds", "test_seconds")  # in a line of `timings.jsonl`
 KEPT = (
@@ -334,13 +335,13 @@ class FolderRecord(StrictModel):
         format: The version of the file.
         base: The settings that all cells share.
         groups: The groups of all the plans; a cell that was begun stays in its groups.
-        plans: The plans as they were last run, by name.
+        plans: The plans as they were last run, by name; those of another version as they are.
     """
 
     format: Literal[1] = 1
     base: dict[str, Any]
     groups: list[GroupRecord]
-    plans: dict[str, Plan]
+    plans: dict[str, dict[str, Any]]
 
 
 def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
@@ -369,7 +370,7 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
         if key in groups:
             cells += [cell for cell in groups[key].cells if cell not in cells]
         groups[key] = GroupRecord(name=group.name, title=group.title, plan=plan.name, cells=cells)
-    plans = {**earlier.plans, plan.name: plan}
+    plans = {**earlier.plans, plan.name: plan.model_dump(mode="json")}
     kept = [group for group in groups.values() if group.cells]
     record = FolderRecord(base=base, groups=kept, plans=plans)
     if record != found:
@@ -402,10 +403,12 @@ def saved_plan(out: Path, name: str) -> Plan | None:
         name: The name of the plan.
 
     Raises:
-        FileError: If `plan.json` is damaged.
+        FileError: If `plan.json` is damaged, or if this version does not accept the plan.
     """
     record = read_folder_record(out)
-    return None if record is None else record.plans.get(name)
+    if record is None or name not in record.plans:
+        return None
+    return _validated(out / PLAN, record.plans[name], Plan, PLAN_ADVICE)
 
 
 def read_folder_record(out: Path) -> FolderRecord | None:
@@ -420,7 +423,7 @@ def read_folder_record(out: Path) -> FolderRecord | None:
     Raises:
         FileError: If it is damaged.
     """
-    return read_model(out / PLAN, FolderRecord)
+    return read_model(out / PLAN, FolderRecord, PLAN_ADVICE)
 
 
 def make_folder(path: Path) -> None:
@@ -458,12 +461,13 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def read_model(path: Path, model: type[Model]) -> Model | None:
+def read_model(path: Path, model: type[Model], advice: str = "") -> Model | None:
     """Read a JSON file as a model of pydantic.
 
     Args:
         path: The file.
         model: The class of its content.
+        advice: Ends the message about a file that does not hold such a model.
 
     Returns:
         Its content; None if there is no such file.
@@ -472,12 +476,16 @@ def read_model(path: Path, model: type[Model]) -> Model | None:
         FileError: If it cannot be read, or does not hold such a model; it names the field.
     """
     raw = read_json(path)
+    return None if raw is None else _validated(path, raw, model, advice)
+
+
+def _validated(path: Path, raw: Any, model: type[Model], advice: str) -> Model:
     try:
-        return None if raw is None else model.model_validate(raw)
+        return model.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise FileError(f"{path} has an invalid field {place}: {first['msg']}") from error
+        raise FileError(f"{path} has an invalid field {place}: {first['msg']}{advice}") from error
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

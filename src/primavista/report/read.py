@@ -357,7 +357,7 @@ def _plan_title(folder: Path) -> str:
     except FileError:
         return ""
     plans = list(record.plans.values()) if record else []
-    return plans[0].title if len(plans) == 1 else ""
+    return str(plans[0].get("title", "")) if len(plans) == 1 else ""
 
 
 def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
