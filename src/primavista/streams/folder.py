@@ -32,6 +32,7 @@ from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.scene import (
     Scene,
     read_scene,
+    render_command,
     scene_classes,
     scene_name,
     scene_sessions,
@@ -98,6 +99,8 @@ def folder(
     """
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     scene = read_scene(root)
+    if scene:
+        _check_sessions(root, scene)
     found = _find_sessions(root, bad)
     longest = max(MAX_FRAMES, scene.frames if scene else 0)
     videos = VideoCache(
@@ -112,7 +115,7 @@ def folder(
     read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
     name, classes, categories = _names(root, scene, found)
     if scene and not skip_bad:
-        _check_complete(root, scene, read, scene.frames if fps is None else 1)
+        _check_frames(root, scene, read, scene.frames if fps is None else 1)
     if not read:
         raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
@@ -204,26 +207,31 @@ def _names(
     classes, categories = scene_classes(scene)
     if folders != tuple(f"o{i + 1}" for i in range(len(classes))):
         raise FileError(
-            f"{root} does not hold the objects of its scene (scene.json), and no other: finish it "
-            "with the same command (primavista data render), and move other folders away"
+            f"{root} holds other folders beside those of its scene (scene.json): move them away"
         )
     return scene_name(scene), classes, categories
 
 
-def _check_complete(root: Path, scene: Scene, read: list[SessionFiles], frames: int) -> None:
-    """Refuse a folder that lacks sessions of its scene, or has fewer frames of one."""
-    complete = {
-        (item.label + 1, item.name)
-        for item in read
-        if item.count >= frames or (item.video and item.video.thinned)
-    }
+def _check_sessions(root: Path, scene: Scene) -> None:
+    """Refuse a folder that lacks sessions of its scene."""
     for object, session in scene_sessions(scene):
-        if (object, f"s{session}") not in complete:
-            raise FileError(
-                f"{root} lacks some or all of the {scene.frames} frames of s{session}/o{object}: "
-                "delete what is there of it, and finish the folder with the same command "
-                "(primavista data render)"
-            )
+        path = root / f"s{session}" / f"o{object}"
+        if not path.exists() and not path.with_suffix(".mp4").exists():
+            raise _incomplete(root, scene, f"s{session}/o{object}")
+
+
+def _check_frames(root: Path, scene: Scene, read: list[SessionFiles], frames: int) -> None:
+    """Refuse a folder that has fewer frames of a session than its scene."""
+    for item in read:
+        if item.count < frames and not (item.video and item.video.thinned):
+            raise _incomplete(root, scene, f"{item.name}/o{item.label + 1}")
+
+
+def _incomplete(root: Path, scene: Scene, session: str) -> FileError:
+    return FileError(
+        f"{root} lacks some or all of the {scene.frames} frames of {session}: delete what is there "
+        f"of it, and finish the folder with the same command: {render_command(root)}"
+    )
 
 
 def _describe(read: list[SessionFiles], classes: Sequence[str], bad: BadFiles) -> str:

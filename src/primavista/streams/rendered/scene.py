@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,18 @@ def read_scene(folder: Path) -> Scene | None:
             "restore it, or delete it if primavista did not write it"
         ) from error
     return None  # the file belongs to another program
+
+
+def render_command(folder: Path) -> str:
+    """Return the command that writes or completes the scene in a folder, for messages.
+
+    Args:
+        folder: A folder for which `read_scene` returns a scene.
+    """
+    record = json.loads((folder / SCENE).read_bytes())
+    options = {"format": record["format"], **record["scene"]}
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items()]
+    return " ".join(["primavista data render", shlex.quote(str(folder)), *words])
 
 
 def scene_name(scene: Scene) -> str:
