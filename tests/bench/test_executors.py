@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from primavista.bench.cell import CellJob, Interrupted, RunSettings, run_cell
+from primavista.bench.cell import CellEvent, CellJob, Interrupted, RunSettings, run_cell
 from primavista.bench.folder import CellFolder
 from primavista.bench.identity import package_version
 from primavista.bench.local import Inline, Processes
 from primavista.bench.plan import load_plan
+from primavista.bench.ray import _Driver, _Task
 from primavista.bench.run import Suite, counts, seconds_left
 from primavista.errors import InputError
 
@@ -165,6 +167,53 @@ def test_a_failed_cell_is_listed_with_its_reason_and_the_others_go_on(suite, whe
     again = suite("cwr*", "dslda", group={"options": {"compat": "all_outputs", "capacity": 4}})
     assert [state.status for state in again.states] == ["failed", "done"]
     assert again.states[0].reason == failed[0].reason
+
+
+class LostError(Exception):
+    """An error of a worker, as Ray reports it."""
+
+
+def driver_of(one, heard):
+    """A driver with a cell, of a cluster whose workers fail."""
+
+    def get(answer):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    errors = SimpleNamespace(RayTaskError=LostError, RayError=LostError)
+    ray = SimpleNamespace(get=get, exceptions=errors)
+    mailbox = SimpleNamespace(collect=SimpleNamespace(remote=list))
+    state = one.states[0]
+    task = _Task(CellJob(0, state.planned.cell, state.path), attempt=1)
+    return _Driver(ray, 1, one.settings, heard.append, mailbox, {0: task}), task, state.path
+
+
+def test_a_damaged_checkpoint_under_ray_names_the_folder_of_the_cell(suite):
+    heard = []
+    driver, task, place = driver_of(suite("dslda"), heard)
+    place.mkdir(parents=True)
+    (place / "checkpoint.safetensors").write_bytes(b"damaged")
+    driver.letters.append((1, CellEvent(0, "start"), {}))
+    driver.letters.append((1, CellEvent(0, "failed", reason="/tmp/x/checkpoint is damaged"), {}))
+    driver._collect()
+    (event,) = heard
+    assert event.kind == "failed"
+    assert f"delete {place} to restart this cell" in event.reason
+    assert json.loads((place / "failed.json").read_text())["reason"] == event.reason
+    assert task.ended
+
+
+def test_a_worker_of_ray_that_fails_before_its_cell_starts_leaves_the_reason(suite):
+    heard = []
+    driver, task, place = driver_of(suite("dslda"), heard)
+    failure = LostError("no such package")
+    driver.pending[failure] = task
+    driver._end(failure)
+    assert [event.reason for event in heard] == ["LostError: no such package"]
+    assert json.loads((place / "failed.json").read_text())["reason"] == heard[0].reason
+    with CellFolder(place, task.job.cell):
+        pass  # it was closed
 
 
 def test_a_protocol_that_the_data_cannot_have_is_said_before_the_first_cell(suite):

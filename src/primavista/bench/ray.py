@@ -131,6 +131,12 @@ class _Task:
     folder: CellFolder | None = None
     ended: bool = False
 
+    def open(self) -> CellFolder:
+        """Open its folder, unless it is open."""
+        if self.folder is None:
+            self.folder = CellFolder(self.job.folder, self.job.cell).__enter__()
+        return self.folder
+
     def end(self) -> None:
         """Close its folder; events that come later are ignored."""
         self.ended = True
@@ -208,8 +214,8 @@ class _Driver:
 
     def _read(self, task: _Task, event: CellEvent, files: Files) -> None:
         if task.folder is None:
-            task.folder = CellFolder(task.job.folder, task.job.cell).__enter__()
-        task.folder.replace(files)
+            task.open().resume()  # refuses a damaged checkpoint under the name of this folder
+        task.open().replace(files)
         if event.kind == "checkpoint":
             task.losses = 0
         elif event.kind in ("done", "failed"):
@@ -240,8 +246,8 @@ class _Driver:
     def _fail(self, task: _Task, reason: str) -> None:
         if task.ended:
             return
-        if task.folder is not None:
-            task.folder.fail(reason)
+        with suppress(PrimavistaError):  # the folder may be that of another cell or process
+            task.open().fail(reason)
         task.end()
         self.on_event(CellEvent(task.job.number, "failed", reason=reason))
 
