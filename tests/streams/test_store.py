@@ -28,6 +28,7 @@ from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
 from primavista.streams.open import open_dataset
+from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack, verify, workers
@@ -590,6 +591,15 @@ def test_facts_that_are_not_ours_are_refused(tmp_path: Path, facts: object) -> N
     rewritten(tmp_path / "s" / INDEX, lambda record: record["plan"].update(core50=facts))
     with pytest.raises(pv.FileError, match="damaged or not the index"):
         load_index(tmp_path / "s" / INDEX)
+
+
+def test_an_index_with_too_few_objects_has_no_official_orders(tmp_path: Path) -> None:
+    pack(made(40), tmp_path / "s")
+    change = {"folder": str(tmp_path), "objects": [1]}
+    rewritten(tmp_path / "s" / INDEX, lambda record: record["plan"].update(change))
+    store = open_store(tmp_path / "s")
+    assert len(store.train) > 1
+    assert open_stream(store, "ni").source == "generated"
 
 
 def test_plans_tell_data_sets_of_equal_shape_apart() -> None:

@@ -105,6 +105,7 @@ class StoreIndex:
 
     def facts(self, frames: Frames) -> dict[str, Any]:
         """Return the arguments of `DataSet` for this index with the given frames."""
+        has_origin = self.folder and len(self.objects) == len(self.train)
         return {
             "name": self.name,
             "frames": frames,
@@ -112,7 +113,7 @@ class StoreIndex:
             "test": tuple(Session(*row) for row in self.test),
             "classes": self.classes,
             "categories": self.categories,
-            "origin": Origin(Path(self.folder), self.objects) if self.folder else None,
+            "origin": Origin(Path(self.folder), self.objects) if has_origin else None,
             "core50": self.core50,
         }
 
