@@ -32,6 +32,14 @@ def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
     assert all(step.learn_seconds > 0 and step.test_seconds > 0 for step in steps)
 
 
+def test_answers_beyond_the_classes_of_the_data_are_wrong(tiny_data, tiny_backbone):
+    """With compat="caffe" all 50 outputs answer from the start; the data has 6 classes."""
+    stream = open_stream(tiny_data, "nicv2")[:2]
+    for step in evaluate("naive", stream, backbone=tiny_backbone, compat="caffe"):
+        assert step.confusion.shape == (6, 6)
+        assert step.confusion.sum() == len(stream.test().labels)
+
+
 def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
     """The same by the contract alone: learn, scores."""
     stream = open_stream(tiny_data, "nicv2")[:4]

@@ -27,6 +27,13 @@ def test_a_confusion_matrix_has_true_rows_and_predicted_columns():
     assert class_counts(matrix) == {0: (1, 3), 2: (1, 2)}
 
 
+def test_a_predicted_class_that_the_stream_does_not_have_is_wrong():
+    labels, predicted = torch.tensor([0, 1, 1, 2]), torch.tensor([7, 1, 3, 49])
+    matrix = confusion(labels, predicted, 3)
+    assert matrix.shape == (3, 3)
+    assert class_counts(matrix) == {0: (0, 1), 1: (1, 2), 2: (0, 1)}
+
+
 def test_the_row_of_the_matrix_is_over_the_frames_of_the_classes_that_a_batch_showed_first():
     tally = Tally()
     tally.teach([0, 1], 1)

@@ -39,7 +39,8 @@ def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
     Args:
         labels: The true label of each pattern.
-        predicted: The predicted label of each pattern.
+        predicted: The predicted label of each pattern. A label that is not one of the classes is
+            counted as a wrong one: the class after the true one.
         classes: The number of classes.
 
     Returns:
@@ -48,7 +49,9 @@ def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
     """
-    pairs = labels * classes + predicted
+    # With one class, no column is wrong: the matrix then cannot be made.
+    wrong = (labels + 1) % max(classes, 2)
+    pairs = labels * classes + torch.where(predicted < classes, predicted, wrong)
     return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
