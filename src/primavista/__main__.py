@@ -32,8 +32,9 @@ def _command_line() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # a letter that the terminal cannot show is not a reason to stop
-            stream.reconfigure(errors="replace")
+            # A letter that the terminal cannot show is not a reason to stop, and who reads a pipe
+            # or a log gets every line at once.
+            stream.reconfigure(errors="replace", line_buffering=True)
     try:
         try:
             app()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +107,23 @@ def test_a_message_cannot_talk_to_the_terminal(place: Path) -> None:
     assert ran.returncode == 1
     assert "gone\ufffd[2J.pv: No such file" in ran.stderr
     assert "\x1b" not in ran.stderr
+
+
+def test_a_killed_command_has_written_the_lines_of_lessons_on_disk(
+    place: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "primavista", "learn", "new.pv", "--label", "mug", "--json"]
+    command += [str(place / "40.png"), "--size", "32", "--weights", "random"]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with socket.create_server(("127.0.0.1", 0)) as camera, open(tmp_path / "log", "w") as log:
+        camera.settimeout(60)
+        command.append(f"http://127.0.0.1:{camera.getsockname()[1]}/silent")
+        process = subprocess.Popen(command, stdout=log, env=environment, cwd=tmp_path)
+        try:
+            camera.accept()[0].close()  # the second lesson has begun
+        finally:
+            process.kill()
+            process.wait()
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(line)["status"] == "learned"
+    assert pv.Learner.load(tmp_path / "new.pv").labels == ["mug"]
