@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,3 +47,22 @@ def renamed(path: Path, name: str) -> Path:
     manifest["classes"][0]["name"] = name
     learner_file.write(path, arrays, manifest)
     return path
+
+
+def on_terminal(columns: int, *arguments: object) -> bytes:
+    """Return what a command shows on a pseudo-terminal of a width; it must succeed."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "primavista", *map(str, arguments)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:
+            break
+    assert process.wait(60) == 0, shown
+    return shown

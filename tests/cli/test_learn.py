@@ -32,7 +32,7 @@ from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 
 from ..streams import media
-from .conftest import renamed
+from .conftest import on_terminal, renamed
 
 SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dslda.pv"
@@ -199,37 +199,33 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Path) -> None:
-    import pty
-
-    ours, theirs = pty.openpty()
-    source = str(videos / "toys/plug/1.mp4")
-    command = [
-        sys.executable,
-        "-m",
-        "primavista",
-        "learn",
-        str(tmp_path / "a.pv"),
-        "--label",
-        "plug",
-        source,
-        *SMALL,
-    ]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 4096)
-        except OSError:
-            break
-    assert process.wait(60) == 0
+    source = videos / "toys/plug/1.mp4"
+    shown = on_terminal(120, "learn", tmp_path / "a.pv", "--label", "plug", source, *SMALL)
     assert b"left" in shown
     assert "━".encode() in shown
     assert b"/16" in shown or b"/64" in shown
     # the line of the lesson begins where the bar was taken away, not behind the bar
     begins = rb"[\r\n](\x1b\[[0-9;?]*[A-Za-z])*plug(\x1b\[0m)?: 16 frames"
     assert re.search(begins, shown), shown[-600:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_lines_on_a_narrow_terminal_are_whole(
+    videos: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The bar of a window of 40 columns does not cut the lines that are printed above it."""
+    sources = [videos / "toys/plug/1.mp4", videos / "toys/plug/2.mp4"]
+    teach = ("learn", tmp_path / "a.pv", "--label", "plug", *sources, *SMALL, *options)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal(40, *teach).decode())
+    rows = re.split(r"[\r\n]+", shown)
+    if not options:
+        for source in sources:
+            assert any(row.startswith(f"plug: 16 frames of {source} in ") for row in rows), shown
+        return
+    told = [json.loads(row) for row in rows if row.startswith("{")]
+    assert [one.get("source") for one in told] == [*map(str, sources), None]
 
 
 def test_options_of_new_files_are_refused_where_they_contradict_the_file(

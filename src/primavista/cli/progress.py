@@ -29,7 +29,8 @@ class ShowStage(Protocol):
 @contextmanager
 def stages(lessons: int = 0) -> Iterator[tuple[progress.Progress, ShowStage]]:
     """Show a bar for the current stage, below one for several lessons; nothing off a terminal."""
-    console = Console(stderr=True, highlight=False)
+    # lines that are printed above a bar are not broken at the width of the terminal
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = (
         progress.SpinnerColumn(),
         "{task.description}",
