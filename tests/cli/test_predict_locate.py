@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from primavista.cli.annotate import draw_boxes
 from primavista.cli.app import app
 from primavista.learner.locating import Located
 from primavista.media.boxes import Box
+
+from .conftest import on_terminal
 
 av = pytest.importorskip("av")
 
@@ -68,19 +72,49 @@ def test_a_copy_of_a_picture_has_boxes_and_never_overwrites(model: Path, picture
     assert "exists" in str(again.exception)
 
 
-def test_a_copy_of_a_video_has_as_many_frames(model: Path, tmp_path: Path) -> None:
-    source, target = tmp_path / "in.mp4", tmp_path / "out.mp4"
-    with av.open(str(source), "w") as container:
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    with av.open(str(tmp_path / "in.mp4"), "w") as container:
         stream = container.add_stream("mpeg4", rate=5)
         stream.width, stream.height = 128, 96
         for level in range(5):
             pixels = np.full((96, 128, 3), 40 * level, np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode())
-    said = call("predict", model, source, "--locate", "--annotate", target, "--json")
+    return tmp_path / "in.mp4"
+
+
+def test_a_copy_of_a_video_has_as_many_frames(model: Path, video: Path) -> None:
+    target = video.with_name("out.mp4")
+    said = call("predict", model, video, "--locate", "--annotate", target, "--json")
     assert said.exit_code == 0, said.output
     assert len(said.stdout.splitlines()) == 5
     with av.open(str(target)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("options", [(), ("--locate",)])
+def test_json_on_a_narrow_terminal_is_whole(
+    model: Path, video: Path, options: tuple[str, ...]
+) -> None:
+    target = video.with_name("out.mp4")
+    command = ("predict", model, video, "--annotate", target, "--json", *options)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal(40, *command).decode())
+    told = [json.loads(row) for row in re.split(r"[\r\n]+", shown) if row.startswith("{")]
+    assert [one.get("source") for one in told][:5] == [str(video)] * 5
+
+
+def test_without_x264_a_copy_is_mpeg4(
+    model: Path, video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(av, "codecs_available", av.codecs_available - {"libx264"})
+    target = video.with_name("out.mp4")
+    said = call("predict", model, video, "--annotate", target)
+    assert said.exit_code == 0, said.output
+    with av.open(str(target)) as container:
+        assert container.streams.video[0].codec_context.name == "mpeg4"
         assert sum(1 for _ in container.decode(video=0)) == 5
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov")
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-TICKS_PER_SECOND = 90_000  # of the time stamps that are written
+TICKS_PER_SECOND = 60_000  # of the time stamps that are written; MPEG-4 allows up to 65,535
 TICK = Fraction(1, TICKS_PER_SECOND)
 UNKNOWN_COLOUR = "#B0B0B0"
 # one colour per object, by the order in which the objects were taught; told apart on any picture
@@ -101,7 +101,7 @@ def written_video(target: Path, rate: Fraction) -> Iterator[Callable[[Image.Imag
 
     def write(picture: Image.Image, seconds: float) -> None:
         if not streams:
-            streams.append(_add_stream(container, rate, picture.size))
+            streams.append(_add_stream(av, container, rate, picture.size))
         (stream,) = streams
         frame = av.VideoFrame.from_image(picture.crop((0, 0, stream.width, stream.height)))
         frame.pts, frame.time_base = round(seconds * TICKS_PER_SECOND), TICK
@@ -117,8 +117,9 @@ def written_video(target: Path, rate: Fraction) -> Iterator[Callable[[Image.Imag
             raise OSError(error.strerror) from error
 
 
-def _add_stream(container: Any, rate: Fraction, size: tuple[int, int]) -> Any:
-    stream = container.add_stream("libx264", rate=rate, options={"crf": "20"})
+def _add_stream(av: Any, container: Any, rate: Fraction, size: tuple[int, int]) -> Any:
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    stream = container.add_stream(codec, rate=rate, options={"crf": "20"})
     # yuv420p stores the colours of two by two pixels as one, so both sides must be even
     stream.width, stream.height = (side - side % 2 for side in size)
     stream.pix_fmt = "yuv420p"
