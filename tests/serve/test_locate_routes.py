@@ -186,6 +186,14 @@ def test_a_wrong_box_over_a_socket_is_refused(client, service, box, frames, word
     assert service.uploads.taken == 0
 
 
+@pytest.mark.parametrize("box", ["left", "0.5,0,0.5,1"])
+def test_a_wrong_box_over_a_socket_is_refused_before_the_first_frame(client, box):
+    with client.websocket_connect("ws://localhost/api/teach") as socket:
+        socket.send_json({"label": "mug", "box": box})
+        assert "error" in socket.receive_json()
+        assert socket.receive()["code"] == 1008
+
+
 def test_frames_that_wait_for_motion_count_as_an_upload(client, service):
     service.uploads.limit = 3 * 48 * 64 * 3
     said = taught_over_socket(client, {"box": "motion"}, moving(5))

@@ -13,7 +13,7 @@ import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
 from primavista.learner.boxed import MOTION
-from primavista.media.images import ImageArray, centre_square
+from primavista.media.images import ImageArray, centre_square, read_region
 from primavista.serve.clips import StreamClips
 from primavista.serve.decoding import (
     BOXED_SIDES,
@@ -24,7 +24,7 @@ from primavista.serve.decoding import (
 )
 from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.limits import RateLimiter, RefusedError, check_label
+from primavista.serve.limits import RateLimiter, RefusedError, check_label, refused_as
 from primavista.serve.routing import Service
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
@@ -265,6 +265,9 @@ def _beginning(service: LearnerService, message: bytes | str) -> tuple[str, str,
     box = command.get("box", "")
     if not isinstance(box, str):
         raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
+    if box and box != MOTION:
+        with refused_as(422):
+            read_region(box)
     return label, box, command.get("again") is True
 
 
