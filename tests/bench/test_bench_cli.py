@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,16 @@ def test_one_group_alone(here):
 def test_wrong_places_to_run_are_said(here):
     wrong = call("run", "mine.toml", "--on", "mars")
     assert "choose local, inline, ray, or ray://HOST:PORT" in str(wrong.exception)
+
+
+@pytest.mark.slow
+def test_off_a_terminal_a_line_tells_now_and_then_how_far_it_is(here, monkeypatch):
+    command = ("run", "mine.toml", "--out", "new", "--on", "inline", "--group", "good")
+    assert "batch " not in call(*command).stdout  # it takes less than 30 seconds
+    monkeypatch.setattr("primavista.cli.suite.QUIET_SECONDS", 0.0)
+    text = call(*command[:3], "newer", *command[4:]).stdout
+    assert "drawing frames: " in text
+    assert re.search(r"nicv2.*: batch 2 of 4; 0 of 2 cells done, 1 running, .* left", text), text
 
 
 def test_times_for_people():

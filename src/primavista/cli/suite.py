@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 RESULTS = Path("primavista-runs")
 TABLE_ROWS = 12  # of the live table
 BAR_WIDTH = 30  # characters
+QUIET_SECONDS = 30.0  # between lines about a cell that runs, without a terminal
 MARKS = {"failed": "[red]failed", "done": "[green]done", "running": ""}
 
 
@@ -83,7 +85,7 @@ def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
 def run_with_progress(
     console: Console, suite: Suite, executor: Executor, trackers: Sequence[Tracker] = ()
 ) -> list[CellState]:
-    """Run a suite with a live table, or with a line per cell if there is no terminal.
+    """Run a suite with a live table, or with lines if there is no terminal.
 
     The cells that failed are printed and returned. Ctrl-C ends the command with code 130.
     """
@@ -125,22 +127,34 @@ def summary(states: Sequence[CellState]) -> str:
 
 
 class SuiteView:
-    """The live table of a suite; without a terminal, a line per cell."""
+    """The live table of a suite; without a terminal, a line per cell and a few between."""
 
     def __init__(self, console: Console, suite: Suite) -> None:
         self.console, self.suite = console, suite
         self._frames: tuple[int, int] | None = None  # rendered so far, and in all
+        self._printed_at = time.monotonic()
 
     def on_frames(self, done: int, total: int | None) -> None:
         """Show how many frames are rendered."""
         self._frames = None if total is None or done >= total else (done, total)
+        self._print_progress(f"drawing frames: {done} of {total}")
 
     def on_event(self, state: CellState, event: CellEvent) -> None:
-        """Show that a cell has ended, where there is no table that shows it."""
+        """Show that a cell has ended or, now and then, how far it is, if there is no table."""
+        title, position = printable(state.planned.title), f"{state.batch} of {state.batches}"
+        if event.kind == "batch":
+            self._print_progress(f"{title}: batch {position}; {summary(self.suite.states)}")
         if self.console.is_terminal or event.kind not in ("done", "failed", "restarted"):
             return
         result = f"{state.accuracy:.1f} %" if event.kind == "done" else event.reason
-        text = printable(f"{state.planned.title}: {result}")
+        text = f"{title}: {printable(result)}"
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _print_progress(self, text: str) -> None:
+        """Print a line without a terminal, if the last one is old enough."""
+        if self.console.is_terminal or time.monotonic() - self._printed_at < QUIET_SECONDS:
+            return
+        self._printed_at = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def table(self) -> Group:
