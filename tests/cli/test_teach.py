@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -94,3 +95,23 @@ def test_a_token_is_made_unless_one_is_given_or_none_is_wanted(
     ):
         assert isinstance(refused.exception, pv.InputError)
     assert len(tokens) == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [(0, ""), (2, "It knows a, b"), (9, "It knows a, b, c, d, e, f, g, h ...")],
+)
+def test_what_the_file_knows_is_said_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, line: str
+) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("multipart")
+    server = pytest.importorskip("primavista.serve.server")
+    monkeypatch.setattr(server, "serve", lambda *_, ready, **__: ready("http://localhost:1"))
+    learner = pv.Learner("ncm", weights="random", width=0.25, size=32, device="cpu")
+    for label in "abcdefghi"[:count]:
+        learner.learn(np.zeros((1, 32, 32, 3), np.uint8), label)
+    learner.save(tmp_path / "a.pv")
+    result = CliRunner().invoke(app, ["teach", str(tmp_path / "a.pv"), "--no-browser"])
+    rows = [row for row in result.stdout.splitlines() if "knows" in row]
+    assert rows == [line] * bool(line)

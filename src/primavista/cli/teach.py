@@ -24,6 +24,7 @@ from primavista.cli.arguments import (
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose
+MAX_NAMES = 8  # objects that are listed when the service starts
 
 
 def teach(
@@ -76,7 +77,7 @@ def teach(
 
     def ready(*addresses: str) -> None:
         pages = [f"{one}/#token={token}" if token else f"{one}/" for one in addresses]
-        _announce(model, pages)
+        _announce(model, learner.labels, pages)
         if browser:
             Thread(target=webbrowser.open, args=(pages[0],), daemon=True).start()
 
@@ -98,11 +99,14 @@ def _chosen_token(token: str | None, no_token: bool) -> str | None:
     return token or secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def _announce(model: Path, pages: Sequence[str]) -> None:
-    """Print the address of the page, on a line of its own, then the one for other machines."""
+def _announce(model: Path, labels: Sequence[str], pages: Sequence[str]) -> None:
+    """Print the address of the page, the one for other machines, and what the file knows."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(printable(model.name))}[/bold] can be taught at")
     console.print(f"  [bold cyan]{escape(pages[0])}[/bold cyan]")
     for page in pages[1:]:
         console.print(f"and from other machines at\n  [bold cyan]{escape(page)}[/bold cyan]")
+    if labels:
+        names = ", ".join(map(printable, labels[:MAX_NAMES]))
+        console.print(escape(f"It knows {names}{' ...' if len(labels) > MAX_NAMES else ''}"))
     console.print("Press Ctrl-C to stop; everything learned by then is on disk.")
