@@ -151,8 +151,9 @@ def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
     """Measure point 5: a batch with frozen features against one forward pass of the same engine."""
     images, labels = random_frames(frames), torch.arange(frames) % 2
     found = []
-    for name in ("cwr*", "dslda"):
-        strategy: Any = create(name, build(size=SIDE), first_batch=False)
+    fixed: dict[str, Any] = {"features": "fixed"}
+    for name, options in (("cwr*", fixed), ("dslda", {})):
+        strategy: Any = create(name, build(size=SIDE), first_batch=False, **options)
         strategy.representation.use_engine(engine)
 
         def forward(strategy: Any = strategy) -> None:

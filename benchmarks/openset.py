@@ -34,7 +34,7 @@ STRATEGIES = [
     "lda",
     "ncm",
     "dslda:open_set=true",
-    "cwr*:open_set=true,first_batch=false",
+    "cwr*:open_set=true,first_batch=false,features=fixed",
 ]
 NONE = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)  # only their features are needed
 COLUMNS = [

@@ -56,7 +56,7 @@ AR1 = {
 }
 ROWS = {
     "StreamingLDA / dslda": Row("slda", "dslda", {}),
-    "CWR*": Row("cwr", "cwr*", PLAIN),
+    "CWR*": Row("cwr", "cwr*", {**PLAIN, "features": "fixed"}),
     "Naive": Row("naive", "naive", PLAIN),
     "Naive, renormalised": Row("naive", "naive", {**PLAIN, "norm": "brn"}),
     "LwF": Row("lwf", "lwf", PLAIN),
