@@ -47,8 +47,7 @@ def test_a_fault_is_noticed_and_taken_back(faults, tmp_path):
     subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
     fault = replace(faults.read_faults(["hd01"])[0], tests=["tests/heads/test_cwr.py"])
     assert faults.noticed_by(folder, fault).startswith("tests/heads/test_cwr.py::")
-    assert (
-        faults.noticed_by(folder, replace(fault, old="past[present]", new="past[ present]")) is None
-    )
+    none = replace(fault, new="past[present] = past[present] + cur")
+    assert faults.noticed_by(folder, none) is None
     changed = subprocess.run(["git", "diff", "--quiet"], cwd=folder, check=False)
     assert changed.returncode == 0
