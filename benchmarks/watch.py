@@ -38,7 +38,7 @@ from accuracy import pack, pack_rendered, parse
 from openset import auroc, features, sessions
 from torch import Tensor
 
-from primavista.learner.prediction import Prediction, is_known
+from primavista.learner.prediction import AnswerRule, Prediction
 from primavista.learner.watch import SAME_SCENE, Watch, correlation, fuse, thumbnail
 from primavista.networks.base import build
 from primavista.strategies.creation import create
@@ -54,7 +54,7 @@ ROWS = (
     "stream, no cuts",
     "AUROC",
 )
-Rule = Callable[[Sequence[Prediction], float], Prediction]
+Rule = Callable[[Sequence[Prediction], AnswerRule], Prediction]
 Pixels = np.ndarray[Any, Any]
 
 
@@ -63,7 +63,7 @@ class Taught:
     """A strategy after its lessons, which predicts from features instead of frames."""
 
     strategy: Any
-    threshold: float
+    answer_rule: AnswerRule
 
     def predict(self, z: Tensor, /) -> list[Prediction]:
         """Return what `Learner.predict` would answer for the frames of these features."""
@@ -75,30 +75,30 @@ class Taught:
         found = []
         for row, familiarity in zip(shares, told, strict=True):
             confidence = max(row)
-            known = is_known(confidence, len(names), familiarity, self.threshold)
+            answer = self.answer_rule.answer(confidence, len(names), familiarity)
             by_name = dict(zip(names, row, strict=True))
             label = names[row.index(confidence)]
-            found.append(Prediction(label, confidence, known, by_name, familiarity))
+            found.append(Prediction(label, confidence, answer, by_name, familiarity))
         return found
 
 
-def mean_share(predictions: Sequence[Prediction], threshold: float) -> Prediction:
+def mean_share(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
     """Fuse by the arithmetic mean of the probabilities, instead of the geometric one."""
     names = list(predictions[0].scores)
     rows = np.array([list(one.scores.values()) for one in predictions])
     shares = rows.mean(0).tolist()
     best = max(shares)
-    return Prediction(names[shares.index(best)], best, True)
+    return Prediction(names[shares.index(best)], best, "known")
 
 
-def vote(predictions: Sequence[Prediction], threshold: float) -> Prediction:
+def vote(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
     """Fuse by a vote of the frames; the larger mean probability decides ties."""
     labels = [one.label for one in predictions]
     label = max(
         set(labels),
         key=lambda name: (labels.count(name), sum(one.scores[str(name)] for one in predictions)),
     )
-    return Prediction(label, labels.count(label) / len(labels), True)
+    return Prediction(label, labels.count(label) / len(labels), "known")
 
 
 def lessons(data: DataSet, run: int, classes: int, videos: int) -> list[Session]:
@@ -131,7 +131,7 @@ def streamed(
     taught: Taught, predictions: Sequence[Prediction], images: Pixels | None, most: int
 ) -> list[Prediction]:
     """Return the answers of `Watch` to a stream, one frame per second; no images means no cuts."""
-    watch = Watch(taught, seconds=most)  # type: ignore[arg-type]  # it only asks for the threshold
+    watch = Watch(taught, seconds=most)  # type: ignore[arg-type]  # it only asks for the rule
     plain = np.zeros((8, 8, 3), np.uint8)
     return [
         watch.add(plain if images is None else images[k], one, at=float(k))
@@ -159,7 +159,7 @@ def measure(
         span = windows(test, most)
         rules: dict[str, Rule] = {"cuts known": fuse, "mean share": mean_share, "vote": vote}
         for name, rule in rules.items():
-            found = [rule(predictions[part], taught.threshold) for part in span]
+            found = [rule(predictions[part], taught.answer_rule) for part in span]
             values[name, most] = accuracy(found)
             if rule is fuse and not known.all():
                 told = torch.tensor([one.familiarity for one in found])
@@ -243,7 +243,14 @@ def main() -> None:
                 for s in lessons(sessions(array, index, run), run, classes, videos):
                     labels = torch.full((s.stop - s.start,), s.label)
                     strategy.learn_embedded(z[s.start : s.stop], labels)
-                found.append(measure(Taught(strategy, strategy.known_from), z, images, test))
+                found.append(
+                    measure(
+                        Taught(strategy, AnswerRule(strategy.known_from, ranked=True)),
+                        z,
+                        images,
+                        test,
+                    )
+                )
             title = f"{classes or 'all'} classes, {videos or 'all'} videos each"
             print(table(title, found), flush=True)
             print(flush=True)

@@ -68,9 +68,9 @@ def test_a_prediction_in_a_notebook_has_one_bar_per_name(learner):
     assert "script" not in shown.tags
     assert shown.texts[1] == "cup"
     found = learner.predict(FRAMES[0])
-    stranger = replace(found, label=EVIL, known=False, familiarity=None)
+    stranger = replace(found, label=EVIL, answer="unknown", familiarity=None)
     assert Reader(stranger._repr_html_()).texts[0] == f"unknown (most like {EVIL})"
-    assert "nothing has been taught yet" in pv.Prediction(None, 0.0, False)._repr_html_()
+    assert "nothing has been taught yet" in pv.Prediction(None, 0.0, "unknown")._repr_html_()
 
 
 def test_reprs_are_short_and_say_what_matters(learner):
@@ -80,8 +80,8 @@ def test_reprs_are_short_and_say_what_matters(learner):
     many = learner.copy()
     many.learn(np.zeros((9, 32, 32, 3), np.uint8), [f"object {k}" for k in range(9)])
     assert repr(many).endswith("'object 5': 1, ... (11 in all)})")
-    prediction = pv.Prediction("mug", 0.93456, True, {"mug": 0.93456, "cup": 0.06544}, 0.61)
-    expected = "Prediction(label='mug', confidence=0.935, known=True, familiarity=0.61)"
+    prediction = pv.Prediction("mug", 0.93456, "known", {"mug": 0.93456, "cup": 0.06544}, 0.61)
+    expected = "Prediction(label='mug', confidence=0.935, answer='known', familiarity=0.61)"
     assert repr(prediction) == expected
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from primavista.learner.prediction import Prediction
+from primavista.learner.prediction import AnswerRule, Prediction
 from primavista.streams.dataset import DataSet, Session
 
 TEST = [Session(0, 1, 10, 13), Session(1, 1, 20, 22)]
@@ -25,7 +25,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def named(label: str, share: float = 0.6) -> Prediction:
     other = "1" if label == "0" else "0"
-    return Prediction(label, share, True, {label: share, other: 1 - share}, 0.5)
+    return Prediction(label, share, "known", {label: share, other: 1 - share}, 0.5)
 
 
 def test_windows_end_with_their_frame_and_stay_in_their_video(watch):
@@ -39,7 +39,7 @@ def test_changes_are_counted_within_videos(watch):
     """a b b | a a: one change in the three steps within a video."""
     found = [named(label) for label in "01100"]
     assert watch.changes(found, np.array([0, 3])) == pytest.approx(100 / 3)
-    found[2] = Prediction("1", 0.6, False)  # and one to unknown
+    found[2] = Prediction("1", 0.6, "unknown")  # and one to unknown
     assert watch.changes(found, np.array([0, 3])) == pytest.approx(200 / 3)
 
 
@@ -47,7 +47,7 @@ def test_the_other_rules(watch):
     three = [
         named("0", 0.55),
         named("0", 0.55),
-        Prediction("1", 0.95, True, {"0": 0.05, "1": 0.95}),
+        Prediction("1", 0.95, "known", {"0": 0.05, "1": 0.95}),
     ]
     assert watch.vote(three, 0.3).label == "0"
     assert watch.mean_share(three, 0.3).label == "1"  # 1.85 of 3 against 1.15
@@ -60,7 +60,7 @@ def test_the_stream_sees_the_cut_or_not(watch):
     random = np.random.default_rng(0)
     scenes = random.integers(0, 256, (2, 8, 8, 3)).astype(np.uint8)
     images = scenes[[0, 0, 0, 1, 1]]
-    taught = watch.Taught(None, 0.3)
+    taught = watch.Taught(None, AnswerRule(0.3))
     labels = [one.label for one in watch.streamed(taught, predictions, images, 5)]
     assert labels == list("00011")
     blind = [one.label for one in watch.streamed(taught, predictions, None, 5)]

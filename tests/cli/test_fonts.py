@@ -49,7 +49,7 @@ def test_a_font_of_the_machine_is_found() -> None:
 
 def test_no_two_names_look_alike() -> None:
     seen = {
-        np.asarray(draw(Image.new("RGB", (400, 300)), Prediction(name, 0.5, True))).tobytes()
+        np.asarray(draw(Image.new("RGB", (400, 300)), Prediction(name, 0.5, "known"))).tobytes()
         for name in NAMES
     }
     assert len(seen) == len(NAMES)

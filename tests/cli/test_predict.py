@@ -182,7 +182,7 @@ def test_images_vote_and_the_others_are_named(capsys: pytest.CaptureFixture[str]
     def printed(*seen: tuple[str, bool]) -> str:
         printer = Recogniser(pv.Learner("ncm", weights="random", size=32, width=0.25), quiet=True)
         for label, known in seen:
-            one = Prediction(label, 0.5, known)
+            one = Prediction(label, 0.5, "known" if known else "unknown")
             printer.report(Sighting(SampledFrame("a.png", None, np.zeros((1, 1, 3))), one, one))
         printer.close(skipped=0)
         return capsys.readouterr().out
@@ -211,8 +211,8 @@ def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: 
 
 def test_the_vote() -> None:
     def voted(known: list[str], unknown: int) -> str | None:
-        seen = [Prediction(label, 0.9, True) for label in known]
-        return winner(tally(seen + unknown * [Prediction("mug", 0.5, False)]))
+        seen = [Prediction(label, 0.9, "known") for label in known]
+        return winner(tally(seen + unknown * [Prediction("mug", 0.5, "unknown")]))
 
     assert voted(["mug", "mug", "cup"], 2) == "mug"
     assert voted(["mug", "cup"], 2) is None
@@ -363,20 +363,20 @@ def test_where_nothing_can_be_written_nothing_is_drawn(
 
 def test_what_is_drawn() -> None:
     grey = Image.new("RGB", (80, 60), (100, 100, 100))
-    drawn = np.asarray(draw(grey, Prediction("mug", 0.5, True)))
+    drawn = np.asarray(draw(grey, Prediction("mug", 0.5, "known")))
     assert (drawn[:, :10] == 100).all()  # beside the centre square nothing is drawn
     assert (drawn[20:57, 13:67] == 100).all()  # nor in it, below the name
     for edge in (drawn[-1, 10:70], drawn[20:, 10], drawn[:, 69]):
         assert (edge == (0x3D, 0xDC, 0x97)).all()
-    sure = np.asarray(draw(grey, Prediction("mug", 0.9, True)))
+    sure = np.asarray(draw(grey, Prediction("mug", 0.9, "known")))
     assert not np.array_equal(drawn, sure)
-    unknown = np.asarray(draw(grey, Prediction("mug", 0.5, False)))
+    unknown = np.asarray(draw(grey, Prediction("mug", 0.5, "unknown")))
     assert (unknown[-1, 10:70] == 0xB0).all()
     # no percentage: it would read as how sure the unknown is
-    assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.9, False))))
+    assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.9, "unknown"))))
     for width, height in ((7, 3), (2, 200), (500, 20)):
         assert draw(
-            Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)
+            Image.new("RGB", (width, height)), Prediction("a long name", 1.0, "known")
         ).size == (width, height)
 
 

@@ -7,10 +7,10 @@ from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
 from primavista.media.boxes import Box
 
-MUG = Prediction("mug", 0.91, True, {"mug": 0.91, "cup": 0.09}, 0.95)
-CUP = Prediction("cup", 0.8, True, {"mug": 0.2, "cup": 0.8}, 0.9)
-STRANGE = Prediction("cup", 0.6, False, {"mug": 0.4, "cup": 0.6}, 0.1)
-TABLE = Prediction("nothing", 0.99, True, {"nothing": 0.99, "cup": 0.01}, 0.9)
+MUG = Prediction("mug", 0.91, "known", {"mug": 0.91, "cup": 0.09}, 0.95)
+CUP = Prediction("cup", 0.8, "known", {"mug": 0.2, "cup": 0.8}, 0.9)
+STRANGE = Prediction("cup", 0.6, "unknown", {"mug": 0.4, "cup": 0.6}, 0.1)
+TABLE = Prediction("nothing", 0.99, "known", {"nothing": 0.99, "cup": 0.01}, 0.9)
 
 
 def events(answers: list[tuple[float, Prediction]], hold: float) -> list[ObjectEvent]:

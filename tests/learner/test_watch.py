@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import FileError, InputError, Learner, Prediction
+from primavista.learner.prediction import AnswerRule
 from primavista.learner.watch import MOST_FRAMES, Watch, correlation, fuse, thumbnail
 
 NAMES = ("cup", "mug", "pen")
@@ -17,7 +18,7 @@ NAMES = ("cup", "mug", "pen")
 def told(*shares: float, familiarity: float | None = 0.5, known: bool = True) -> Prediction:
     scores = dict(zip(NAMES, shares, strict=False))
     label = max(scores, key=scores.__getitem__)
-    return Prediction(label, scores[label], known, scores, familiarity)
+    return Prediction(label, scores[label], "known" if known else "unknown", scores, familiarity)
 
 
 def noise(seed: int, side: int = 32) -> np.ndarray:
@@ -30,7 +31,7 @@ class Scripted:
     """A learner that answers what it is told to, one answer after the other."""
 
     def __init__(self, *answers: Prediction, threshold: float = 0.3) -> None:
-        self.answers, self.threshold = list(answers), threshold
+        self.answers, self.answer_rule = list(answers), AnswerRule(threshold)
 
     def predict(self, frame: object) -> Prediction:
         return self.answers.pop(0)
@@ -38,13 +39,17 @@ class Scripted:
 
 def test_the_geometric_mean_by_hand():
     """(0.9 * 0.4)^(1/2) = 0.6 and (0.1 * 0.6)^(1/2) = 0.2449: 0.6 / 0.8449 = 0.7101."""
-    fused = fuse([told(0.9, 0.1, familiarity=0.8), told(0.4, 0.6, familiarity=0.1)], 0.44)
+    fused = fuse(
+        [told(0.9, 0.1, familiarity=0.8), told(0.4, 0.6, familiarity=0.1)], AnswerRule(0.44)
+    )
     assert fused.label == "cup"
     assert fused.confidence == pytest.approx(0.710102, abs=1e-6)
     assert fused.scores == pytest.approx({"cup": 0.710102, "mug": 0.289898}, abs=1e-6)
     assert fused.familiarity == pytest.approx(0.45)
     assert fused.known
-    assert not fuse([told(0.9, 0.1, familiarity=0.8), told(0.4, 0.6, familiarity=0.1)], 0.46).known
+    assert not fuse(
+        [told(0.9, 0.1, familiarity=0.8), told(0.4, 0.6, familiarity=0.1)], AnswerRule(0.46)
+    ).known
 
 
 def test_the_mean_of_the_scores_decides():
@@ -53,7 +58,7 @@ def test_the_mean_of_the_scores_decides():
     frames = [np.exp(row) / np.exp(row).sum() for row in logits]
     mean = logits.mean(0)
     expected = np.exp(mean) / np.exp(mean).sum()
-    fused = fuse([told(*row.tolist()) for row in frames], 0.3)
+    fused = fuse([told(*row.tolist()) for row in frames], AnswerRule(0.3))
     assert list(fused.scores.values()) == pytest.approx(expected.tolist(), abs=1e-9)
 
 
@@ -62,16 +67,18 @@ def test_no_single_frame_rules_a_name_out():
 
     9 ln 9 = 19.8 for cup, ln 1e6 = 13.8 for mug: cup.
     """
-    assert fuse([told(0.9, 0.1)] * 9 + [told(0.0, 1.0)], 0.3).label == "cup"
-    assert fuse([told(0.9, 0.1)] * 6 + [told(0.0, 1.0)], 0.3).label == "mug"  # 13.2 < 13.8
+    assert fuse([told(0.9, 0.1)] * 9 + [told(0.0, 1.0)], AnswerRule(0.3)).label == "cup"
+    assert (
+        fuse([told(0.9, 0.1)] * 6 + [told(0.0, 1.0)], AnswerRule(0.3)).label == "mug"
+    )  # 13.2 < 13.8
 
 
 def test_without_familiarity_the_confidence_decides():
     """K = 2, p = 0.7101: (0.7101 - 1/2) / (1/2) = 0.4202."""
     frames = [told(0.9, 0.1, familiarity=None), told(0.4, 0.6, familiarity=None)]
-    fused = fuse(frames, 0.42)
+    fused = fuse(frames, AnswerRule(0.42))
     assert (fused.familiarity, fused.known) == (None, True)
-    assert not fuse(frames, 0.421).known
+    assert not fuse(frames, AnswerRule(0.421)).known
 
 
 shares = st.lists(st.floats(1e-3, 1), min_size=3, max_size=3)
@@ -86,7 +93,7 @@ def test_the_order_of_the_frames_does_not_matter(clip, random):
     ]
     shuffled = list(frames)
     random.shuffle(shuffled)
-    one, two = fuse(frames, 0.3), fuse(shuffled, 0.3)
+    one, two = fuse(frames, AnswerRule(0.3)), fuse(shuffled, AnswerRule(0.3))
     assert one.scores == pytest.approx(two.scores, abs=1e-12)
     assert one.familiarity == pytest.approx(two.familiarity, abs=1e-12)
     assert sum(one.scores.values()) == pytest.approx(1)
@@ -95,10 +102,10 @@ def test_the_order_of_the_frames_does_not_matter(clip, random):
 
 def test_a_clip_of_equal_frames_is_one_of_them():
     frame = told(0.7, 0.2, 0.1)
-    fused = fuse([frame] * 5, 0.3)
+    fused = fuse([frame] * 5, AnswerRule(0.3))
     assert (fused.label, fused.known) == ("cup", True)
     assert fused.scores == pytest.approx(frame.scores)
-    assert fuse([frame], 0.3) is frame
+    assert fuse([frame], AnswerRule(0.3)) is frame
 
 
 def test_the_last_second_counts_and_no_more():
@@ -138,7 +145,7 @@ def test_nothing_of_the_old_scene_remains():
     [
         ([told(0.9, 0.1), told(0.3, 0.7)], [5.0, 0.0]),  # a video that starts again
         ([told(0.9, 0.1), told(0.2, 0.5, 0.3)], [0.0, 0.1]),  # a new object was taught
-        ([told(0.9, 0.1), Prediction(None, 0.0, False)], [0.0, 0.1]),  # all were forgotten
+        ([told(0.9, 0.1), Prediction(None, 0.0, "unknown")], [0.0, 0.1]),  # all were forgotten
     ],
 )
 def test_other_times_and_other_names_start_anew(answers, times):
@@ -247,5 +254,5 @@ def test_no_frames_and_no_objects(learner):
     with pytest.raises(ValueError, match="one frame at a time"):
         learner.watch().predict(clip(0))
     empty = learner.untaught()
-    assert empty.predict_video(clip(0)) == Prediction(None, 0.0, False)
-    assert empty.watch().predict(clip(0)[0]) == Prediction(None, 0.0, False)
+    assert empty.predict_video(clip(0)) == Prediction(None, 0.0, "unknown")
+    assert empty.watch().predict(clip(0)[0]) == Prediction(None, 0.0, "unknown")

@@ -218,7 +218,11 @@ def test_one_doubt_is_one_question_whatever_is_guessed(service):
 
     def watch(label: str, known: bool) -> list[str]:
         for _ in range(clips.LEAST_FRAMES):
-            show_black(remembered, Prediction(label, 0.9, known), service.snapshot.version)
+            show_black(
+                remembered,
+                Prediction(label, 0.9, "known" if known else "unknown"),
+                service.snapshot.version,
+            )
         return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
 
     assert watch("mug", False) == ["mug"]
@@ -233,10 +237,10 @@ def test_a_clip_has_all_frames_for_which_the_client_was_told_the_same(service):
     """The background and what is unknown are both called unknown; a known object is not."""
     remembered = clips.StreamClips(service, 4)
     answers = [
-        Prediction("mug", 0.9, True),
-        Prediction("mug", 0.9, False),
-        Prediction("nothing", 0.9, True),
-        Prediction("nothing", 0.4, False),
+        Prediction("mug", 0.9, "known"),
+        Prediction("mug", 0.9, "unknown"),
+        Prediction("nothing", 0.9, "known"),
+        Prediction("nothing", 0.4, "unknown"),
     ]
     for answer in answers:
         show_black(remembered, answer, service.snapshot.version)

@@ -217,6 +217,6 @@ def _row(learner: Learner, file: Path, bad: BadFiles, how: dict[str, Any]) -> tu
             raise FileError(bad.problems[0] if bad.problems else f"{file} holds no frames")
     except PrimavistaError as error:
         return (str(file), kind, "", "", "", "", "", 0, str(error))
-    answer = fuse(seen, learner.threshold)
+    answer = fuse(seen, learner.answer_rule)
     shares = (answer.confidence, answer.familiarity)
     return (str(file), kind, answer.said, answer.known, answer.label, *shares, len(seen), "")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from primavista.learner.prediction import Prediction
 
 BAR_WIDTH = 12  # characters
-FIELDS = ("label", "known", "confidence", "familiarity", "scores")
+FIELDS = ("label", "answer", "known", "confidence", "familiarity", "scores")
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Recogniser:
         """Print what each video shows, or the vote of all frames, and what was skipped."""
         from primavista.learner.watch import fuse
 
-        threshold = self.learner.threshold
-        fused = {source: fuse(seen, threshold) for source, seen in self.videos.items()}
+        rule = self.learner.answer_rule
+        fused = {source: fuse(seen, rule) for source, seen in self.videos.items()}
         if self.as_json:
             videos = [
                 {"source": source, "frames": len(self.videos[source]), **as_fields(answer)}

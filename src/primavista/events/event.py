@@ -128,7 +128,7 @@ class ChangeDetector(_Detector):
         camera: The name of the camera.
         hold: The time in seconds that an answer must last.
 
-    >>> mug, strange = Prediction("mug", 0.9, True), Prediction("mug", 0.4, False)
+    >>> mug, strange = Prediction("mug", 0.9, "known"), Prediction("mug", 0.4, "unknown")
     >>> detector = ChangeDetector("door", hold=1.0)
     >>> answers = [mug, mug, mug, strange, mug, strange, strange, strange]  # two per second
     >>> for number, answer in enumerate(answers):

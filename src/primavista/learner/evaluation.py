@@ -318,7 +318,7 @@ def _outcome(
         return VideoOutcome(name, truth, taught, problem=str(error))
     answers = Counter(one.said for one in predictions)
     likeliest = sum(one.label == truth for one in predictions)
-    answer = fuse(predictions, learner.threshold)
+    answer = fuse(predictions, learner.answer_rule)
     return VideoOutcome(name, truth, taught, dict(answers), likeliest, answer)
 
 

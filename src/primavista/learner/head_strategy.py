@@ -153,6 +153,11 @@ class HeadStrategy(TaughtStrategy):
         return KNOWN_THRESHOLD if tells else CONFIDENCE_THRESHOLD
 
     @property
+    def ranks_strangers(self) -> bool:  # type: ignore[override]
+        """True if familiarity is a rank among strangers."""
+        return isinstance(self.head, LessonHead)
+
+    @property
     def classes(self) -> list[int]:
         """The class ids, in the order of the columns of the scores."""
         return list(self._classes)

@@ -38,7 +38,7 @@ from primavista.learner.lesson import (
 )
 from primavista.learner.locating import Located, locate
 from primavista.learner.making import new_strategy
-from primavista.learner.prediction import Prediction, named_predictions
+from primavista.learner.prediction import AnswerRule, Prediction, named_predictions
 from primavista.learner.strategy import Arrays, NetworkChoice, TaughtStrategy
 from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.media.frames import (
@@ -306,7 +306,7 @@ class Learner:
             judged = draft.judge(frames_at(images, np.asarray(chosen)))
         else:
             judged = state.strategy.judge_features(z[chosen])
-        found = named_predictions(state.columns, judged, self.threshold)
+        found = named_predictions(state.columns, judged, self.answer_rule)
         ids = {name: i for i, name in state.names.items()}
         answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
         known = [prediction.known for prediction in found]
@@ -393,7 +393,7 @@ class Learner:
             InputError: If these are not images; the message shows a right call.
         """
         images, _ = learner_frames(frames, self.size, bgr)
-        return fuse(self._predictions(images), self.threshold)
+        return fuse(self._predictions(images), self.answer_rule)
 
     def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:
         """Return an object that recognises the frames of a camera, steadied over the last second.
@@ -441,9 +441,9 @@ class Learner:
     def _predictions(self, images: Frames) -> list[Prediction]:
         state = self._state
         if not state.names:
-            return [Prediction(None, 0.0, False)] * len(images)
+            return [Prediction(None, 0.0, "unknown")] * len(images)
         judged = state.strategy.judge(images)
-        return named_predictions(state.columns, judged, self.threshold)
+        return named_predictions(state.columns, judged, self.answer_rule)
 
     def evaluate(
         self,
@@ -737,6 +737,11 @@ class Learner:
     def threshold(self, value: float) -> None:
         """Set the threshold; `InputError` if it is not a number from 0 to 1."""
         self._threshold = checked_threshold(value)
+
+    @property
+    def answer_rule(self) -> AnswerRule:
+        """The rule by which an answer is known, likely or unknown."""
+        return AnswerRule(self.threshold, self.strategy.ranks_strangers)
 
     @property
     def engine(self) -> str:

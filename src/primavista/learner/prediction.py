@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from primavista.notebook import html_bars
 from primavista.storage.names import UNKNOWN
 
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
+LIKELY_STRANGERS = 3.5  # strangers that are called known or likely, relative to those called known
+LIKELY_CONFIDENCE = 0.5
+
+Answer: TypeAlias = Literal["known", "likely", "unknown"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,8 +28,9 @@ class Prediction:
     Args:
         label: The most likely name, or None if nothing has been taught yet.
         confidence: The probability of `label` among the known names, from 0 to 1.
-        known: Whether the frame shows something that was taught: whether its familiarity (or, for
-            strategies without one, its confidence) reaches the threshold of the learner.
+        answer: "known" if the frame shows something that was taught: its familiarity (or, for
+            strategies without one, its confidence) reaches the threshold of the learner; "likely"
+            if `label` is more probably right than not, but worth asking about; else "unknown".
         scores: The probability of each known name; they sum to 1.
         familiarity: Near 1 if the frame is like what was taught, towards 0 if it is like nothing
             that was taught; with `prima` the share of strangers that look less like it. None if
@@ -33,14 +39,25 @@ class Prediction:
 
     label: str | None
     confidence: float
-    known: bool
+    answer: Answer
     scores: dict[str, float] = field(default_factory=dict)
     familiarity: float | None = None
 
     @property
+    def known(self) -> bool:
+        """Whether the answer is "known"."""
+        return self.answer == "known"
+
+    @property
     def said(self) -> str:
-        """The answer as a word: the label, or "unknown"."""
-        return self.label if self.known and self.label is not None else UNKNOWN
+        """The answer as a word: "mug", "mug?" if it is only likely, or "unknown".
+
+        >>> [Prediction("mug", 0.9, answer).said for answer in ("known", "likely", "unknown")]
+        ['mug', 'mug?', 'unknown']
+        """
+        if self.label is None or self.answer == "unknown":
+            return UNKNOWN
+        return self.label if self.known else f"{self.label}?"
 
     @property
     def recognised_object(self) -> str | None:
@@ -48,8 +65,8 @@ class Prediction:
 
         The background is what lessons named "nothing" show; it is never a known object.
 
-        >>> answers = [Prediction("mug", 0.9, True), Prediction("mug", 0.4, False)]
-        >>> [one.recognised_object for one in [*answers, Prediction("nothing", 0.9, True)]]
+        >>> answers = [Prediction("mug", 0.9, "known"), Prediction("mug", 0.4, "unknown")]
+        >>> [one.recognised_object for one in [*answers, Prediction("nothing", 0.9, "known")]]
         ['mug', None, None]
         """
         return self.label if self.known and self.label != NOTHING else None
@@ -58,7 +75,7 @@ class Prediction:
         facts = [
             f"label={self.label!r}",
             f"confidence={self.confidence:.3g}",
-            f"known={self.known}",
+            f"answer={self.answer!r}",
         ]
         if self.familiarity is not None:
             facts.append(f"familiarity={self.familiarity:.3g}")
@@ -92,15 +109,45 @@ def is_known(confidence: float, names: int, familiarity: float | None, threshold
     return names == 1 or (confidence - 1 / names) / (1 - 1 / names) >= threshold
 
 
+@dataclass(frozen=True)
+class AnswerRule:
+    """When an answer is known, likely or unknown.
+
+    Args:
+        threshold: The threshold of the learner, from 0 to 1.
+        ranked: Whether the familiarity is a rank among strangers, so that 1 - `threshold` is the
+            share of strangers that are called known. Without it, no answer is likely.
+        correlation: The correlation of the familiarity of two frames of one clip, for `fuse`.
+    """
+
+    threshold: float
+    ranked: bool = False
+    correlation: float = 1.0
+
+    def answer(self, confidence: float, names: int, familiarity: float | None) -> Answer:
+        """Return the answer to a frame or a clip; the arguments are those of `is_known`.
+
+        >>> rule = AnswerRule(0.9, ranked=True)
+        >>> [rule.answer(0.8, 5, familiarity) for familiarity in (0.9, 0.7, 0.6)]
+        ['known', 'likely', 'unknown']
+        """
+        if is_known(confidence, names, familiarity, self.threshold):
+            return "known"
+        if not self.ranked or familiarity is None:
+            return "unknown"
+        said = 1 - familiarity <= LIKELY_STRANGERS * (1 - self.threshold)
+        return "likely" if said and confidence >= LIKELY_CONFIDENCE else "unknown"
+
+
 def named_predictions(
-    columns: Sequence[str | None], judged: Judgement, threshold: float
+    columns: Sequence[str | None], judged: Judgement, rule: AnswerRule
 ) -> list[Prediction]:
     """Turn scores and familiarity into predictions by name.
 
     Args:
         columns: The name of each column of the scores; None for one that was not taught yet.
         judged: The scores of the frames, and their familiarity if the strategy can tell.
-        threshold: That of the learner, for `known`.
+        rule: That of the learner.
     """
     taught = [j for j, name in enumerate(columns) if name is not None]
     labels = [name for name in columns if name is not None]
@@ -111,8 +158,8 @@ def named_predictions(
     found = []
     for row, familiarity in zip(shares, familiarities, strict=True):
         confidence = max(row)
-        known = is_known(confidence, len(labels), familiarity, threshold)
+        answer = rule.answer(confidence, len(labels), familiarity)
         label = labels[row.index(confidence)]
         by_name = dict(zip(labels, row, strict=True))
-        found.append(Prediction(label, confidence, known, by_name, familiarity))
+        found.append(Prediction(label, confidence, answer, by_name, familiarity))
     return found

@@ -85,6 +85,7 @@ class TaughtStrategy(ABC):
     engine: str  # what computes the features: "torch" or "onnx"
     device: str
     module: Any = None  # the network, if it is computed by torch
+    ranks_strangers: bool = False  # True if familiarity is a rank among strangers
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from primavista.learner.prediction import Prediction, is_known
+from primavista.learner.prediction import AnswerRule, Prediction
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
@@ -34,7 +34,7 @@ class WatchedFrame(NamedTuple):
     thumbnail: Thumbnail
 
 
-def fuse(predictions: Sequence[Prediction], threshold: float) -> Prediction:
+def fuse(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
     """log p(name) = mean_t log p_t(name) + constant,  familiarity = mean_t familiarity_t
 
     Fuse what the frames of one clip show into one prediction. The constant makes the shares sum
@@ -45,12 +45,12 @@ def fuse(predictions: Sequence[Prediction], threshold: float) -> Prediction:
     Args:
         predictions: The predictions of the frames, at least one, by the same learner for the same
             names.
-        threshold: The threshold of the learner, by which the fused prediction is `known` or not.
+        rule: The rule of the learner for answers.
 
-    >>> one = Prediction("cup", 0.8, True, {"cup": 0.8, "mug": 0.2}, 0.5)
-    >>> two = Prediction("mug", 0.5, False, {"cup": 0.5, "mug": 0.5}, 0.2)
-    >>> fuse([one, two], 0.3)  # (0.8 * 0.5)^(1/2) is twice (0.2 * 0.5)^(1/2)
-    Prediction(label='cup', confidence=0.667, known=True, familiarity=0.35)
+    >>> one = Prediction("cup", 0.8, "known", {"cup": 0.8, "mug": 0.2}, 0.5)
+    >>> two = Prediction("mug", 0.5, "unknown", {"cup": 0.5, "mug": 0.5}, 0.2)
+    >>> fuse([one, two], AnswerRule(0.3))  # (0.8 * 0.5)^(1/2) is twice (0.2 * 0.5)^(1/2)
+    Prediction(label='cup', confidence=0.667, answer='known', familiarity=0.35)
     """
     first = predictions[0]
     names = list(first.scores)
@@ -66,7 +66,7 @@ def fuse(predictions: Sequence[Prediction], threshold: float) -> Prediction:
     return Prediction(
         label=names[int(fused.argmax())],
         confidence=confidence,
-        known=is_known(confidence, len(names), familiarity, threshold),
+        answer=rule.answer(confidence, len(names), familiarity),
         scores=dict(zip(names, fused.tolist(), strict=True)),
         familiarity=familiarity,
     )
@@ -89,17 +89,17 @@ class Watch:
         ValueError: If `seconds` is negative or not a number.
 
     >>> class Dark:
-    ...     threshold = 0.3
+    ...     answer_rule = AnswerRule(0.3)
     ...
     ...     def predict(self, frame):
-    ...         share = 0.9 if frame.mean() < 50 else 0.4
-    ...         return Prediction("dark", share, True, {"dark": share, "light": 1 - share}, share)
+    ...         p = 0.9 if frame.mean() < 50 else 0.4
+    ...         return Prediction("dark", p, "known", {"dark": p, "light": 1 - p}, p)
     >>> watch = Watch(Dark())
     >>> frame = np.zeros((8, 8, 3), np.uint8)
     >>> watch.predict(frame, at=0.0)
-    Prediction(label='dark', confidence=0.9, known=True, familiarity=0.9)
+    Prediction(label='dark', confidence=0.9, answer='known', familiarity=0.9)
     >>> watch.predict(frame + 60, at=0.5)
-    Prediction(label='dark', confidence=0.71, known=True, familiarity=0.65)
+    Prediction(label='dark', confidence=0.71, answer='known', familiarity=0.65)
     """
 
     def __init__(self, learner: Learner, seconds: float = SECONDS, *, bgr: bool = False) -> None:
@@ -155,7 +155,7 @@ class Watch:
         while self._window and self._window[0].at <= newest.at - self.seconds:
             self._window.popleft()
         self._window.append(newest)
-        return fuse([one.prediction for one in self._window], self.learner.threshold)
+        return fuse([one.prediction for one in self._window], self.learner.answer_rule)
 
     @property
     def newest_thumbnail(self) -> Thumbnail:

@@ -23,7 +23,7 @@ from primavista.learner.watch import Thumbnail, correlation, fuse
 from primavista.media.images import ImageArray
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
-from primavista.serve.schemas import ClipNotice
+from primavista.serve.schemas import ClipNotice, shown_answer
 
 OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
@@ -79,6 +79,7 @@ class StreamClip:
             frames=len(self.frames),
             seconds=self.seconds,
             label=self.answer.label,
+            answer=shown_answer(self.answer),
             known=self.answer.recognised_object is not None,
             question=self.is_question,
             picture=f"data:image/jpeg;base64,{picture}",
@@ -102,7 +103,7 @@ class StreamClips:
         self._seconds = min(seconds, service.limits.recall_seconds)
         self._frames: deque[KeptFrame] = deque()
         self._clips: dict[str, StreamClip] = {}
-        self._answer = Prediction(None, 0.0, False)
+        self._answer = Prediction(None, 0.0, "unknown")
         self._doubt_since: float | None = None
         self._is_asked = False  # about this doubt, as long as the scene is the same
         self._asked: set[str | None] = set()
@@ -234,8 +235,8 @@ class StreamClips:
             step = -(-len(clip.frames) // REJUDGED_FRAMES)
             asked = [self._service.predict(frame) for frame in clip.frames[::step]]
             answers = [await asyncio.wrap_future(answer) for answer in asked]
-            threshold = self._service.learner.threshold
-            known = not is_doubtful(fuse([prediction for prediction, _ in answers], threshold))
+            rule = self._service.learner.answer_rule
+            known = not is_doubtful(fuse([prediction for prediction, _ in answers], rule))
             if known and clip.id in self._clips:
                 self.drop(clip)
                 found.append({"dropped": clip.id})

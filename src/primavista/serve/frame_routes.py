@@ -150,7 +150,7 @@ async def predict(
     snapshot = service.snapshot
     images = await _decode(service, [], video)
     predictions = await _predictions(service, snapshot, images)
-    return Recognised.of(fuse(predictions, snapshot.learner.threshold), snapshot.version)
+    return Recognised.of(fuse(predictions, snapshot.learner.answer_rule), snapshot.version)
 
 
 @router.post("/predict/batch", tags=["recognise"], responses=refusals(400, 408, 413, 422))

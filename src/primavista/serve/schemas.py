@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.locating import Located
-from primavista.learner.prediction import Prediction
+from primavista.learner.prediction import Answer, Prediction
 from primavista.serve.jobs import ChangeJob, JobKind, JobState
 from primavista.serve.learner_service import LearnerService
 from primavista.storage.names import MAX_LABEL
@@ -59,12 +59,13 @@ class Score(ResponseModel):
 class Recognised(ResponseModel):
     """The answer for a frame: the object that it shows.
 
-    `known` is false if the frame looks like nothing that was taught, or like what was taught as
-    "nothing".
+    `answer` is "known", "likely" (worth asking whether it is `label`) or "unknown". It is "unknown"
+    too if the frame looks like what was taught as "nothing". `known` is true if it is "known".
     """
 
     label: str | None
     confidence: Share
+    answer: Answer
     known: bool
     familiarity: float | None = Field(
         description="how much the frame looks like anything taught; with prima the share of "
@@ -79,11 +80,17 @@ class Recognised(ResponseModel):
         return cls(
             label=prediction.label,
             confidence=prediction.confidence,
+            answer=shown_answer(prediction),
             known=prediction.recognised_object is not None,
             familiarity=prediction.familiarity,
             scores=[Score(label=label, share=share) for label, share in prediction.scores.items()],
             version=version,
         )
+
+
+def shown_answer(prediction: Prediction) -> Answer:
+    """Return the answer for clients: what was taught as "nothing" is never known or likely."""
+    return "unknown" if prediction.label == NOTHING else prediction.answer
 
 
 class RecognisedFrames(ResponseModel):
@@ -115,14 +122,15 @@ class StreamAnswer(Recognised):
 class ClipNotice(ResponseModel, title="Clip"):
     """A few seconds of a stream that are kept in memory until the client says what they show.
 
-    `label` and `known` are the answer of the learner for them, `picture` is the frame in the middle
-    as a data URL (JPEG), and `question` is true if the service asks what they show.
+    `label` and `answer` are the answer of the learner for them, `picture` is the frame in the
+    middle as a data URL (JPEG), and `question` is true if the service asks what they show.
     """
 
     id: str
     frames: int = Field(ge=1)
     seconds: float
     label: str | None
+    answer: Answer
     known: bool
     question: bool
     picture: str
