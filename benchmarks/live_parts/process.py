@@ -43,14 +43,17 @@ def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> F
 class Service:
     """A running service. `new` are the arguments of its learner, which is created here.
 
-    It has no token unless the options say otherwise.
+    It has no token unless the options say otherwise, and runs in this environment unless `python`
+    belongs to another.
     """
 
-    def __init__(self, model: Path, *options: str, new: New = DEFAULT) -> None:
+    def __init__(
+        self, model: Path, *options: str, new: New = DEFAULT, python: str = sys.executable
+    ) -> None:
         if new and not model.exists():
             Learner(**new).save(model)
         command = [
-            sys.executable,
+            python,
             "-m",
             "primavista",
             "teach",
@@ -124,8 +127,13 @@ class Service:
 
 def memory_of(process: int) -> float:
     """Return the resident memory of a process in MiB."""
+    return status_of(process, "VmRSS")
+
+
+def status_of(process: int, what: str) -> float:
+    """Return a size that Linux keeps of a process, such as its largest resident memory, in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
 
 
 def environment() -> dict[str, str]:
@@ -133,8 +141,10 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def service(model: Path, *options: str, new: New = DEFAULT) -> Iterator[Service]:
-    running = Service(model, *options, new=new)
+def service(
+    model: Path, *options: str, new: New = DEFAULT, python: str = sys.executable
+) -> Iterator[Service]:
+    running = Service(model, *options, new=new, python=python)
     try:
         yield running
     finally:
