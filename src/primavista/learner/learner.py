@@ -741,7 +741,8 @@ class Learner:
     @property
     def answer_rule(self) -> AnswerRule:
         """The rule by which an answer is known, likely or unknown."""
-        return AnswerRule(self.threshold, self.strategy.ranks_strangers)
+        strategy = self.strategy
+        return AnswerRule(self.threshold, strategy.ranks_strangers, strategy.frame_correlation)
 
     @property
     def engine(self) -> str:
