@@ -185,14 +185,18 @@ def files_of(sources: Sequence[str]) -> list[Path]:
     Links to folders are not followed, hidden files and folders are left out. Each file comes once,
     in natural order within each source.
     """
-    from primavista.media.video import find_media
+    from primavista.media.video import find_media, nothing_in, tell_left_out
 
     found: dict[Path, None] = {}
     for source in sources:
         path = Path(source).expanduser()
-        files = _below(path) if source.strip() and path.is_dir() else find_media(source)
+        if not source.strip() or not path.is_dir():
+            found |= dict.fromkeys(find_media(source))
+            continue
+        files = _below(path)
         if not files:
-            raise FileError(f"the folder {path} holds no images and no videos")
+            raise nothing_in(path)
+        tell_left_out(path, files, deep=True)
         found |= dict.fromkeys(files)
     return list(found)
 
