@@ -205,7 +205,7 @@ def files_of(sources: Sequence[str]) -> list[Path]:
             continue
         files = _below(path)
         if not files:
-            raise nothing_in(path)
+            raise nothing_in(path, deep=True)
         tell_left_out(path, files, deep=True)
         found |= dict.fromkeys(files)
     return list(found)

@@ -429,14 +429,15 @@ def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
     return found
 
 
-def nothing_in(folder: Path, kinds: str = "images and no videos") -> FileError:
+def nothing_in(folder: Path, kinds: str = "images and no videos", deep: bool = False) -> FileError:
     """Return the error for a folder that holds nothing that can be read; it says what is there.
 
     Args:
         folder: The folder.
         kinds: What is missing.
+        deep: Count the files in its folders, too; see `left_out`.
     """
-    told = left_out(folder, ())
+    told = left_out(folder, (), deep)
     there = f"; there are {told}" if told else ""
     return FileError(f"the folder {folder} holds no {kinds} that can be read{there}")
 
