@@ -107,6 +107,18 @@ def test_the_line_is_on_standard_error_and_not_among_the_answers(model: Path, to
     assert run.stderr == f"left out of {toys}: 1 .txt\n"
 
 
+def test_what_is_logged_cannot_command_the_terminal(model: Path, tmp_path: Path) -> None:
+    for name in ("a\x1b[2J.png", "b.t\x1b[2Jxt"):
+        (tmp_path / name).write_text("x")
+    grey(10).save(tmp_path / "c.png")
+    command = [sys.executable, "-m", "primavista", "predict", model, tmp_path, "--skip-bad"]
+    run = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0
+    assert "\x1b[2J" not in run.stdout + run.stderr
+    assert "skipped: " in run.stderr
+    assert "1 of no known kind" in run.stderr
+
+
 def test_an_animation_is_recognised_like_a_video(model: Path, tmp_path: Path) -> None:
     wave = tmp_path / "wave.gif"
     frames = [grey(shade) for shade in (10, 11, 10, 245)]
