@@ -252,6 +252,7 @@ def test_objects_are_found_and_boxed_in_the_camera_picture(visit):
     names = [text.split()[0] for text in page.locator(".box").all_inner_texts()]
     assert len(names) == len(set(names))  # one box per name
     assert page.locator("#guide").is_hidden()
+    assert page.get_attribute("#wrong", "aria-disabled") == "true"
     assert page.locator("#verdict").get_attribute("data-state") == "none"
     page.locator("#find").click()
     page.locator(".box").first.wait_for(state="detached")

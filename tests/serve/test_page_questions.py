@@ -16,6 +16,7 @@ from page_support import (
     NUMBERS,
     PHONE,
     SECONDS,
+    StreamTap,
     film_of,
     in_a_browser,
     keeps_saying,
@@ -136,6 +137,21 @@ def overlap(one: dict[str, float], two: dict[str, float]) -> bool:
         one[at] < two[at] + two[size] and two[at] < one[at] + one[size]
         for at, size in (("x", "width"), ("y", "height"))
     )
+
+
+def test_another_scene_ends_the_question_even_if_its_answer_has_the_same_name(
+    visit, running, doubtful
+):
+    """No would teach the earlier scene under the name of the later one."""
+    name, session = doubtful
+    tap = StreamTap()
+    page = visit(prepare=tap.install)
+    show_film(page, film_elsewhere(name, session))
+    asked(page, name)
+    tap.change = lambda number, said: said["recent"].update(answer="likely", label=name)
+    show_film(page, film_of("scissors"))
+    page.locator("#answers").wait_for(state="hidden")
+    assert page.inner_text("#verdict-name") == f"{name}?"
 
 
 # Clicks on Yes when it appears, and on the first name in the dialog when that opens.

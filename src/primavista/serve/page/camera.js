@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { Motion } from "./motion.js";
 import { TEXTS } from "./texts.js";
-import { $, isPressed, press, toast } from "./view.js";
+import { $, isOff, isPressed, press, toast } from "./view.js";
 
 const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
 const QUALITY = 0.9;
@@ -370,7 +370,7 @@ export function thumbnail(side) {
 export function setUp() {
   if (TELLS_FRAMES) countFrames();
   drawable();
-  $("follow").onclick = () => follow(!isPressed($("follow")));
+  $("follow").onclick = () => isOff($("follow")) || follow(!isPressed($("follow")));
   $("recentre").onclick = recentre;
   $("switch").onclick = switchCamera;
   $("camera").onclick = useCamera;

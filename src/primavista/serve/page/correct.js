@@ -4,7 +4,7 @@
 import { setLearning } from "./learning.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
-import { $, announce, hint, ignoreEarlyClicks, isPressed, make, press } from "./view.js";
+import { $, announce, hint, ignoreEarlyClicks, isOff, isPressed, make, press } from "./view.js";
 
 let stream = null;
 let open = null; // the clip in the dialog
@@ -125,7 +125,7 @@ export function setUp(of) {
   onAnswers = ignoreEarlyClicks($("answers"));
   onDialog = ignoreEarlyClicks($("correct"));
   allowQuestions();
-  $("wrong").onclick = () => stream.command({ clip: true }) || hint(TEXTS.gone, "bad");
+  $("wrong").onclick = () => isOff($("wrong")) || stream.command({ clip: true }) || hint(TEXTS.gone, "bad");
   $("yes").onclick = () => teach(asked.label, asked);
   $("no").onclick = () => {
     const clip = asked;

@@ -9,7 +9,7 @@ import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
 import { fill, TEXTS } from "./texts.js";
 import * as use from "./use.js";
-import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
+import { $, announce, banner, dialog, hint, isPressed, make, press, setOff, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
 const STEADY_ASKING = 1500; // the same while the verdict asks a question, so that this does not go under the finger
@@ -143,10 +143,8 @@ function find(on) {
 }
 
 function showButtons() {
-  const some = objects.model.objects.length > 0;
-  $("wrong").hidden = !some || isPressed($("find"));
-  $("find").hidden = $("asking").hidden = !some;
-  $("follow").hidden = isPressed($("find"));
+  $("wrong").hidden = $("find").hidden = $("asking").hidden = !objects.model.objects.length;
+  for (const id of ["wrong", "follow"]) setOff($(id), isPressed($("find"))); // they keep their places
 }
 
 function onState(next) {
