@@ -149,10 +149,10 @@ function showButtons() {
 
 function onState(next) {
   state = next;
+  correct.forgetQuestions();
   showLink();
   banner(state === "gone" ? TEXTS.gone : "");
   if (state === "live") objects.refresh().catch(() => {});
-  if (state === "gone") correct.forgetQuestions();
   clearVerdict();
 }
 
