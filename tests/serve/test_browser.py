@@ -240,6 +240,11 @@ def test_a_file_that_cannot_be_shown_offers_what_can_help(tiny_page, tmp_path):
     opened.locator("#cover", has_text="cannot open HEIC images").wait_for()
     assert button.is_hidden()
     assert opened.locator("#cover-open").is_visible()
+    opened.set_input_files("#files", [phone, *coloured_files(tmp_path, "cup", 2)])
+    opened.locator("#toast-text", has_text="cannot open IMG_1.HEIC").wait_for()
+    opened.fill("#name", "cup")
+    opened.get_by_role("button", name="Teach all 2 images").click()
+    assert "“cup” learned from 2 frames" in said_in_the_end(opened)
     opened.locator("#camera").click()
     opened.locator("#stage[data-ready=true]").wait_for()
 

@@ -193,10 +193,12 @@ export async function useFiles(files) {
     const opened = await Promise.allSettled(pictures.map((one) => createImageBitmap(one)));
     if (sources !== mine) return;
     images = opened.filter((one) => one.status === "fulfilled").map((one) => one.value);
+    const left = pictures.filter((_, k) => opened[k].status === "rejected");
     current = 0;
     if (!images.length) return cover(pictures.every(isHeic) ? TEXTS.notHeic : TEXTS.notImages, null);
+    if (left.length) toast(TEXTS.leftOut(left.map((one) => one.name)));
     kind = "images";
-    file = pictures;
+    file = pictures.filter((one) => !left.includes(one));
     show();
   }
   showSources();

@@ -33,7 +33,7 @@ export function allowQuestions() {
   stream.wish("ask", isPressed($("asking")) || (isPressed($("find")) ? false : "likely"));
 }
 
-// The connection is gone, and with it the clips in the memory of the service.
+// The connection is gone or a new one, and the service has forgotten the clips of the old one.
 export function forgetQuestions() {
   asked = null;
   waiting = [];

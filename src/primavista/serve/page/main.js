@@ -149,10 +149,10 @@ function showButtons() {
 
 function onState(next) {
   state = next;
+  correct.forgetQuestions();
   showLink();
   banner(state === "gone" ? TEXTS.gone : "");
   if (state === "live") objects.refresh().catch(() => {});
-  if (state === "gone") correct.forgetQuestions();
   clearVerdict();
 }
 
@@ -210,7 +210,7 @@ async function start() {
   });
   objects.onModel((model) => {
     const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
-    $("privacy-line").textContent = TEXTS.privacyLine(where);
+    $("privacy-line").textContent = TEXTS.privacyLine(where, $("thumbs").checked);
     $("privacy").textContent = TEXTS.privacy(model.recall_seconds, model.camera, $("thumbs").checked);
     showButtons();
     if (!model.objects.length) clearVerdict();

@@ -62,7 +62,7 @@ export const TEXTS = {
   step3: "It is recognised from then on. Teach it in a second place, and it is recognised in others too.",
   stepsTitle: "Three steps",
   privacy: (seconds, camera, kept) => `The service writes no frame to a disk. It holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. ${kept ? "Small pictures are in this browser’s memory, and one of each object in its storage until you untick the box. " : "Small pictures are in this browser’s memory only. "}${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}`,
-  privacyLine: (where) => `Runs on ${where}, and stores no frame.`,
+  privacyLine: (where, kept) => (kept ? `Runs on ${where}; small pictures stay in this browser.` : `Runs on ${where}, and stores no frame.`),
   thisMachine: "this machine",
 
   // the camera
@@ -75,6 +75,7 @@ export const TEXTS = {
   cameraSilent: "The camera gives no pictures at the moment.\nSee that nothing covers or blocks it.",
   notPlayable: "This browser cannot play that video.\nIt can still be taught: the service decodes it itself.",
   notImages: "This browser cannot open any of these images.",
+  leftOut: (names) => `This browser cannot open ${names.length === 1 ? names[0] : `${names[0]} and ${names.length - 1} more`}, so the others are shown without.`,
   notHeic: "This browser cannot open HEIC images.\nSave them as JPEG. An iPhone takes JPEG if Settings, Camera, Formats is “Most Compatible”.",
   notMedia: "That is neither a video nor an image.",
   teachVideo: "Teach the whole video",
