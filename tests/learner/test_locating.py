@@ -361,11 +361,11 @@ def test_the_share_of_pictures_below_a_familiarity_by_hand():
     assert best.share_below(1.0) == pytest.approx(1, abs=1e-9)
 
 
-def test_the_prior_of_the_best_window_counts_as_four_frames():
-    # scores of 0 and 2: mean 1, standard deviation sqrt 2; the prior has mean 2 and deviation 1
+def test_the_prior_of_the_best_window_counts_as_two_frames():
+    # scores of 0 and 2: mean 1, standard deviation sqrt 2; the prior has mean 3 and deviation 1
     best = estimate([0.5, 0.97725])
-    assert best.mean == pytest.approx((2 * 1 + 4 * 2) / 6, abs=1e-3)
-    assert best.spread == pytest.approx((2 * 2**0.5 + 4 * 1) / 6, abs=1e-3)
+    assert best.mean == pytest.approx((2 * 1 + 2 * 3) / 4, abs=1e-3)
+    assert best.spread == pytest.approx((2 * 2**0.5 + 2 * 1) / 4, abs=1e-3)
 
 
 def test_the_best_window_is_that_of_generic_frames_and_follows_what_was_taught():

@@ -25,11 +25,11 @@ from primavista.learner.windows import AT_ONCE, levels_of, window_features
 
 EVERY_FRAME = 3  # of the generic frames one in three is searched, 16 altogether
 EVERY_WINDOW = 2  # and every second window in both directions: neighbours look alike
-# Generic frames are all rendered, so they only count in part. The prior is a normal distribution
-# with this mean and standard deviation, and counts as many frames as this.
-PRIOR_MEAN = 2.0
+# Generic frames show few objects that look like a taught one, and all are rendered. The prior
+# stands for other pictures: a normal distribution that counts as this many frames.
+PRIOR_FRAMES = 2
+PRIOR_MEAN = 3.0
 PRIOR_SPREAD = 1.0
-PRIOR_FRAMES = 4
 SMALLEST = 1e-7  # float32 cannot tell smaller shares of strangers from none
 
 NORMAL = NormalDist()
