@@ -80,8 +80,14 @@ def read_stills(tar: Path) -> list[Still]:
 
 
 def film(still: Still, frames: int, size: int, draw: random.Random) -> Frames:
-    """Draw a still as a hand-held camera sees it, at most 6 degrees and a tenth of the side off."""
+    """Draw a still as a hand-held camera sees it: turned, zoomed and shifted a little, and relit.
+
+    What lies outside the still is its reflection.
+    """
     side = still.picture.size[0]
+    margin = side // 4
+    around = np.pad(np.asarray(still.picture), ((margin,) * 2, (margin,) * 2, (0, 0)), "reflect")
+    picture = Image.fromarray(around)
     phases = [draw.uniform(0, 2 * math.pi) for _ in range(5)]
     made = []
     for k in range(frames):
@@ -89,15 +95,14 @@ def film(still: Still, frames: int, size: int, draw: random.Random) -> Frames:
             math.sin(speed * 2 * math.pi * k / frames + phase)
             for speed, phase in zip((1, 1.3, 0.9, 1.1, 0.7), phases, strict=True)
         )
-        angle, scale = math.radians(6 * turn), 0.9 + 0.1 * zoom
+        angle, scale = math.radians(5 * turn), 0.92 + 0.08 * zoom
         cosine, sine = scale * math.cos(angle), scale * math.sin(angle)
-        x, y = (side / 2 + 0.05 * side * shift for shift in (right, down))
+        x, y = (margin + side / 2 + 0.04 * side * shift for shift in (right, down))
         half = side / 2
         across = (cosine, -sine, x - half * (cosine - sine))
         along = (sine, cosine, y - half * (sine + cosine))
-        matrix = (*across, *along)
-        seen = still.picture.transform(
-            (side, side), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC
+        seen = picture.transform(
+            (side, side), Image.Transform.AFFINE, (*across, *along), Image.Resampling.BICUBIC
         )
         pixels = np.asarray(seen, np.float32) * (1 + 0.12 * light)
         made.append(centre_square(pixels.clip(0, 255).round().astype(np.uint8), size))

@@ -64,7 +64,7 @@ class Strangers(NamedTuple):
         t, v = (s - self.usual) / self.spread, self.freedom
         size = (8 * v + 1) / (8 * v + 3) * (v * xp.log1p(t * t / v)) ** 0.5
         x = xp.where(t < 0, -size, size)
-        return 1 / (1 + xp.exp((-1.5976 * x - 0.07056 * x**3).clip(-700, 700)))
+        return 1 / (1 + xp.exp((-1.5976 * x - 0.07056 * x**3).clip(-80, 80)))
 
 
 def expected_strangers(

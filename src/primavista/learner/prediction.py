@@ -82,9 +82,11 @@ class Prediction:
         return f"Prediction({', '.join(facts)})"
 
     def _repr_html_(self) -> str:
-        name = str(self.label) if self.known else f"unknown (most like {self.label})"
+        name = self.said
         if self.label is None:
             name = "unknown (nothing has been taught yet)"
+        elif self.answer == "unknown":
+            name = f"unknown (most like {self.label})"
         familiarity = "" if self.familiarity is None else f", familiarity {self.familiarity:.2f}"
         return html_bars(self.scores, caption=f"{name}{familiarity}")
 
