@@ -386,7 +386,7 @@ class Learner:
     def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
-        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
+        The mean of the frames' scores decides, and their familiarity together; the order of the
         frames does not matter. For a camera that goes on, see `watch`.
 
         Args:

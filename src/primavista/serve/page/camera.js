@@ -207,7 +207,7 @@ export async function useFiles(files) {
 }
 
 // Most browsers cannot open the images of an iPhone, and some do not even know their type.
-const isHeic = (one) => /\.hei[cf]$/i.test(one.name);
+const isHeic = (one) => /\.(hei[cf]|hif)$/i.test(one.name);
 
 function show() {
   const picture = $("picture");

@@ -76,7 +76,7 @@ export const TEXTS = {
   notPlayable: "This browser cannot play that video.\nIt can still be taught: the service decodes it itself.",
   notImages: "This browser cannot open any of these images.",
   leftOut: (names) => `This browser cannot open ${names.length === 1 ? names[0] : `${names[0]} and ${names.length - 1} more`}, so the others are shown without.`,
-  notHeic: "This browser cannot open HEIC images.\nSave them as JPEG. An iPhone takes JPEG if Settings, Camera, Formats is “Most Compatible”.",
+  notHeic: "This browser cannot open HEIC images.\nSave them as JPEG, or teach them in the terminal: “primavista learn” reads HEIC.",
   notMedia: "That is neither a video nor an image.",
   teachVideo: "Teach the whole video",
   teachImages: (count) => (count === 1 ? "Teach this image" : `Teach all ${count} images`),
