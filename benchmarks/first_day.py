@@ -7,8 +7,8 @@ The frames are genuine CORe50 frames, single stills. A lesson is a film of a sti
 hand-held camera sees it, turned, zoomed, shifted and lit anew. Everything goes through `Learner`
 with its defaults. *Said* is known or likely.
 
-- same object: five objects whose official number is known, each taught in one session, asked in its
-  other sessions; the strangers are objects of the other categories
+- same object: five objects of different categories, whose official numbers are known, each taught
+  in one session and asked in its other sessions; the strangers are objects of other categories
 - category, V lessons: five of the ten categories, each taught in V sessions, asked in five other
   sessions about every exemplar. A video is all stills of one category in one session.
 
@@ -116,10 +116,12 @@ def same_object(stills: Sequence[Still], draw: random.Random, size: int) -> list
         if still.object is not None:
             by.setdefault(still.object, {}).setdefault(still.session, still)
     able = sorted(number for number, sessions in by.items() if len(sessions) > 1)
+    kinds = {number: next(iter(by[number].values())).category for number in able}
     places: dict[int, int] = {}
     while len(places) < TAUGHT:
         places = {}
-        for number in draw.sample(able, TAUGHT):
+        for kind in draw.sample(sorted(set(kinds.values())), TAUGHT):
+            number = draw.choice([one for one in able if kinds[one] == kind])
             free = [session for session in by[number] if session not in places.values()]
             if free:
                 places[number] = draw.choice(free)
@@ -127,7 +129,7 @@ def same_object(stills: Sequence[Still], draw: random.Random, size: int) -> list
     for number, session in places.items():
         learner.learn(film(by[number][session], FILM, size, draw), str(number), coach=False)
     asked = []
-    taught = {by[number][session].category for number, session in places.items()}
+    taught = {kinds[number] for number in places}
     for number, sessions in by.items():
         for session, still in sessions.items():
             if number in places and session != places[number]:

@@ -84,9 +84,9 @@ def test_the_threshold_is_kept_in_the_file_and_another_one_serves_a_single_comma
     assert call(*lesson, "--threshold", 0.6).exit_code == 1  # there is nothing new to learn
     assert pv.Learner.load(model).threshold == 0.6
     before = model.read_bytes()
-    for limit, unknown in ((0, 0), (1, 4)):
+    for limit, known in ((0, 4), (1, 0)):
         told = lines(done("predict", model, clip, "--json", "--threshold", limit))[-1]["summary"]
-        assert (told["unknown"], told["frames"]) == (unknown, 4)
+        assert (sum(told["votes"].values()), told["frames"]) == (known, 4)
     assert model.read_bytes() == before
     refused = call(*lesson, "--again", "--option", "threshold=0.5")
     assert refused.exit_code == 1

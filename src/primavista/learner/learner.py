@@ -386,7 +386,7 @@ class Learner:
     def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
-        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
+        The mean of the frames' scores decides, and their familiarity together; the order of the
         frames does not matter. For a camera that goes on, see `watch`.
 
         Args:
@@ -428,8 +428,10 @@ class Learner:
         Args:
             frame: One image of any size, as for `predict`, or the path of one; all of it is
                 searched.
-            threshold: The least familiarity (or confidence) with which a window counts as known; by
-                default the threshold of the learner. With 0, all windows are known.
+            threshold: By default the threshold of the learner. With `prima`, 1 - the share of
+                pictures without a taught object in which something may be found nevertheless; with
+                other strategies, the least familiarity (or confidence) of a window. With 0, all
+                windows count.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
