@@ -102,3 +102,17 @@ def like_indices(frames: Any, indices: Any) -> Any:
     if is_torch_array(indices) and not is_torch_array(frames):
         return sys.modules["torch"].from_numpy(frames)
     return frames
+
+
+def softmax(x: Array) -> Array:
+    """p_k = exp(x_k) / sum_j exp(x_j) over the last dimension.
+
+    Args:
+        x: Scores, ... x K.
+
+    Returns:
+        Probabilities of the same shape.
+    """
+    xp = array_namespace(x)
+    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)

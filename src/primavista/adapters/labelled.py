@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from primavista.arrays import softmax
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.frozen_cwr import softmax
 from primavista.heads.lda import LDAHead, lda_offsets, shrunk_covariance
 from primavista.heads.ncm import NCMHead
 from primavista.heads.ridge import RidgeHead

@@ -34,7 +34,7 @@ GRAPH_FILE = Path(__file__).with_name("data") / "mobilenet_v1.onnx"
 MAPS_READ = (12, 10, 8, 6)  # the blocks of MobileNet v1 whose maps are read, the last one first
 NORMALISATION = ("scale", "shift")  # x = scale frame + shift
 LEAST_SIZE = 64  # smaller frames leave no map of more than one pixel at the end of MobileNet v1
-PREFIX = "body."  # of the names of weights in files
+BODY = "body."  # prefix of the names of weights in files: the network is `Backbone.body`
 GRAPH_ARRAYS = ("onnx/graph", "onnx/facts")  # the arrays of a graph in a file, as bytes
 
 
@@ -109,15 +109,15 @@ def shipped_graph(size: int, weights: Mapping[str, Array], *, places: bool) -> N
             f"without torch the frames have at least {LEAST_SIZE} pixels; got size={size}: "
             'choose a larger size, or pip install "primavista[train]"'
         )
-    last = len(weights[f"{PREFIX}blocks.{MAPS_READ[0]}.1.bn.bias"])
+    last = len(weights[f"{BODY}blocks.{MAPS_READ[0]}.1.bn.bias"])
     read = [Place(0, 1.0)]
     sizes = [last]
     if places:
         for depth, share in PLACES:
             block = -(-13 * depth // 6) - 1
             read.append(Place(MAPS_READ.index(block), share))
-            sizes.append(len(weights[f"{PREFIX}blocks.{block}.1.bn.bias"]))
-    names = {name.removeprefix(PREFIX): name for name in weights}
+            sizes.append(len(weights[f"{BODY}blocks.{block}.1.bn.bias"]))
+    names = {name.removeprefix(BODY): name for name in weights}
     priors = PRIORS if places else (1.0,)
     reader = WindowReader(tuple(read), places, size)
     return NetworkGraph(_shipped_model(), names, reader, tuple(sizes), priors)

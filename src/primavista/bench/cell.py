@@ -219,7 +219,10 @@ def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
 
 @lru_cache(maxsize=1)
 def _kept_features(data: Data, *settings: str) -> FeatureCache:
-    """Return a cache of features that is kept for the next cell of this process."""
+    """Return a cache of features that is kept for the next cell of this process.
+
+    The arguments are only the key: a cell with other data or another network gets a new cache.
+    """
     return FeatureCache()
 
 

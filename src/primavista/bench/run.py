@@ -226,7 +226,11 @@ class Suite:
         return jobs
 
     def _prepare(self, settings: RunSettings, progress: Progress | None) -> None:
-        """Open the data and build the streams and the backbone, before the first cell begins."""
+        """Open the data and build the streams and the backbone, before the first cell begins.
+
+        An error in the plan is found here, and data is drawn once for all cells. Each cell opens
+        and builds its own, perhaps in another process; only the lengths of the streams are kept.
+        """
         opened: dict[tuple[Data, int], DataSet] = {}
         lengths: dict[tuple[Data, str, int], int] = {}
         for state in self.states:

@@ -1,7 +1,8 @@
 """The representation: a backbone together with how its features are computed.
 
-`choose_device` turns a name into a device. On a CPU, ONNX Runtime computes frozen features if it is
-installed, which is twice as fast as torch; the results agree within 1e-3.
+`choose_device` turns a name into a device. On a CPU, ONNX Runtime computes frozen features if the
+package `onnx` is installed, which translates the network. This is twice as fast as torch; the
+results agree within 1e-3. The floor, which has no torch, has `backbones.onnx.OnnxRepresentation`.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class Representation:
         frames are compared with those of torch.
 
         Args:
-            engine: `torch`, `onnx`, or `auto`: ONNX Runtime if it is installed, can compute this
-                backbone, and the device is the CPU.
+            engine: `torch`, `onnx`, or `auto`: ONNX Runtime if the package `onnx` is installed, it
+                can compute this backbone, and the device is the CPU.
 
         Returns:
             The engine that was chosen.

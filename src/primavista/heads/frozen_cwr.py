@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64
+from primavista.arrays import Array, array_namespace, float32, float64, softmax
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate
@@ -187,20 +187,6 @@ def cwr_scores(cw: Array, z: Array) -> Array:
         N x K.
     """
     return z @ cw.T
-
-
-def softmax(x: Array) -> Array:
-    """p_k = exp(x_k) / sum_j exp(x_j) over the last dimension.
-
-    Args:
-        x: Scores, ... x K.
-
-    Returns:
-        Probabilities of the same shape.
-    """
-    xp = array_namespace(x)
-    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
-    return e / xp.sum(e, axis=-1, keepdims=True)
 
 
 def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
-from primavista.learner.making import with_torch
+from primavista.learner.making import import_with_torch
 from primavista.storage import learner_file
 from primavista.storage.disk import write_atomically
 
@@ -43,7 +43,7 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     if not learner.labels:
         raise InputError("there is nothing to export: teach it an object first")
     target = Path(path)
-    tracing = with_torch("export", "onnx_export")
+    tracing = import_with_torch("export", "onnx_export")
     if kind == "onnx":
         model = tracing.onnx_model(learner)
         with file_errors("write", target):

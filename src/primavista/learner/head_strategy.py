@@ -1,4 +1,7 @@
-"""A head on the features of a network that does not train: all that the floor learns with."""
+"""A head on the features of a network that does not train: all that the floor learns with.
+
+The benchmark joins the same heads to a network in torch, in `strategies/prima.py` and the like.
+"""
 
 from __future__ import annotations
 

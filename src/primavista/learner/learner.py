@@ -810,7 +810,7 @@ def checked_threshold(value: float) -> float:
 def _with_defaults(
     strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
-    """Return the options of a learner's strategy: the defaults of learners, then those given."""
+    """Return the options given, and the defaults of learners where they are not the strategy's."""
     info = strategy_info(strategy)
     defaults: dict[str, OptionValue] = {}
     if info.open_set_option:

@@ -1,4 +1,7 @@
-"""Lessons: one that arrives frame by frame, one kept as features, and the report on one."""
+"""Lessons: one that arrives frame by frame, one kept as features, and the report on one.
+
+What is still to be taught, the name of an object and a source of frames, is `media.video.Lesson`.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from primavista.arrays import softmax
 from primavista.backbones.places import (
     Floats,
     WindowReader,
@@ -21,7 +22,6 @@ from primavista.backbones.places import (
     product,
     rooted,
 )
-from primavista.heads.frozen_cwr import softmax
 from primavista.learner.best_window import best_window
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import is_known

@@ -12,6 +12,7 @@ import numpy as np
 
 from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.onnx import (
+    BODY,
     GRAPH_ARRAYS,
     LEAST_SIZE,
     NetworkGraph,
@@ -43,7 +44,7 @@ def new_strategy(
     check_engine(asked.engine)
     check_device(asked.device)
     if not learns_from_features(name, options):
-        module = with_torch(f"the strategy {name}")
+        module = import_with_torch(f"the strategy {name}")
         strategy: TaughtStrategy = module.new_strategy(name, options, asked)
         return strategy
     options = complete_options(name, options)
@@ -57,9 +58,9 @@ def _new_network(asked: NetworkChoice, *, places: bool) -> FixedRepresentation:
     if shipped and _runs_onnx(asked.size, places) and not uses_gpu(asked.device):
         source = SOURCES[SHIPPED]
         spec = Spec(SHIPPED_NETWORK, asked.size, source.mean, source.std, dict(source.options))
-        arrays = {f"body.{name}": x for name, x in load_source(source, SHIPPED).items()}
+        arrays = {BODY + name: x for name, x in load_source(source, SHIPPED).items()}
         return OnnxRepresentation(spec, arrays, shipped_graph(asked.size, arrays, places=places))
-    made: FixedRepresentation = with_torch(_what(asked)).new_network(asked, places=places)
+    made: FixedRepresentation = import_with_torch(_what(asked)).new_network(asked, places=places)
     return made
 
 
@@ -86,7 +87,7 @@ def restored_strategy(
     """
     check_engine(asked.engine)
     if not learns_from_features(settings.strategy, settings.options):
-        module = with_torch(f"the strategy {settings.strategy}")
+        module = import_with_torch(f"the strategy {settings.strategy}")
         made: TaughtStrategy = module.restored_strategy(settings, arrays, asked)
         return made
     return HeadStrategy(settings, _restored_network(settings, arrays, graph, asked))
@@ -107,7 +108,7 @@ def _restored_network(
         if _runs_onnx(spec.size, places) and _is_shipped_network(spec, weights):
             known = shipped_graph(spec.size, weights, places=places)
             return OnnxRepresentation(spec, weights, known)
-    made: FixedRepresentation = with_torch(f"the network {spec.name}").restored_network(
+    made: FixedRepresentation = import_with_torch(f"the network {spec.name}").restored_network(
         spec, weights, asked, places=places
     )
     return made
@@ -130,7 +131,7 @@ def _is_shipped_network(spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]])
 def _shipped_shapes() -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights in the package."""
     arrays = load_source(SOURCES[SHIPPED], SHIPPED)
-    return {f"body.{name}": array.shape for name, array in arrays.items()}
+    return {BODY + name: array.shape for name, array in arrays.items()}
 
 
 def check_engine(engine: str) -> None:
@@ -142,7 +143,7 @@ def check_engine(engine: str) -> None:
 def check_device(device: Any) -> None:
     """Reject a device that is not here; `InputError` names those to choose from."""
     if str(device) not in ("auto", "cpu"):
-        with_torch(f"device={str(device)!r}").choose_device(device)
+        import_with_torch(f"device={str(device)!r}").choose_device(device)
 
 
 def torch_installed() -> bool:
@@ -167,7 +168,7 @@ def _has_driver() -> bool:
     return any(ctypes.util.find_library(name) for name in ("cuda", "nvcuda"))
 
 
-def with_torch(what: str, module: str = "with_torch") -> Any:
+def import_with_torch(what: str, module: str = "with_torch") -> Any:
     """Import a part of the learner that needs torch, or say what needs it and how to install it.
 
     Args:

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from primavista.arrays import softmax
 from primavista.heads.base import Judgement
-from primavista.heads.frozen_cwr import softmax
 from primavista.learner.coach import NOTHING
 from primavista.notebook import html_bars
 from primavista.storage.names import UNKNOWN

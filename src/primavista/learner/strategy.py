@@ -1,4 +1,8 @@
-"""What a learner asks of its strategy: one contract, with torch and without."""
+"""What a learner asks of its strategy: one contract, with torch and without.
+
+`HeadStrategy` (`head_strategy.py`) fulfils it without torch, and `TorchStrategy` (`with_torch.py`)
+with a `Strategy` of `primavista.strategies`, which the benchmark uses too.
+"""
 
 from __future__ import annotations
 

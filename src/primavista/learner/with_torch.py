@@ -1,6 +1,6 @@
 """The part of a learner that needs torch: strategies that train the network, and other networks.
 
-The floor imports this module by name when it is needed, see `making.with_torch`.
+The floor imports this module by name when it is needed, see `making.import_with_torch`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from primavista.arrays import Array
 from primavista.backbones.base import FixedRepresentation
+from primavista.backbones.onnx import BODY
 from primavista.backbones.places import Floats, WindowReader
 from primavista.backbones.reference import shipped_reference
 from primavista.backbones.spec import Spec
@@ -74,7 +75,7 @@ def restored_network(
     spec: Spec, weights: Arrays, asked: NetworkChoice, *, places: bool
 ) -> TorchRepresentation:
     """Make the network of a file, with its weights."""
-    shapes = {name.removeprefix("body."): x.shape for name, x in weights.items()}
+    shapes = {name.removeprefix(BODY): x.shape for name, x in weights.items()}
     network = _backbone_of_file(spec, shapes, asked.backbone)
     read = MiddleBackbone(network) if places else network
     state = {name: torch.from_numpy(np.array(x)) for name, x in weights.items()}
@@ -104,7 +105,7 @@ def _backbone_of_file(
 
 
 def _network_shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    prefix = BACKBONE + "body."
+    prefix = BACKBONE + BODY
     return {n.removeprefix(prefix): a.shape for n, a in arrays.items() if n.startswith(prefix)}
 
 

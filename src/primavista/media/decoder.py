@@ -140,12 +140,12 @@ class Decoder:
         if job.kind == "picture" and job.length <= SMALL_BYTES:
             begin = file.tell()
             try:
-                return await self._decoded("small", small, file)
+                return await self._submit("small", small, file)
             except TooLargeError:
                 if small.pixels == job.pixels:
                     raise
             file.seek(begin)
-        return await self._decoded(job.kind, job, file)
+        return await self._submit(job.kind, job, file)
 
     def interrupt(self) -> None:
         """Refuse the jobs that run now; those that come later are decoded."""
@@ -159,12 +159,13 @@ class Decoder:
         for process in self._processes:
             process.close()
 
-    def _decoded(self, kind: str, job: DecodeJob, file: BinaryIO) -> Future[list[ImageArray]]:
+    def _submit(self, kind: str, job: DecodeJob, file: BinaryIO) -> Future[list[ImageArray]]:
+        """Decode in a thread of a pool, each of which has a child process of its own."""
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pools[kind], self._run, kind, job, file)
+        return loop.run_in_executor(self._pools[kind], self._run_in_thread, kind, job, file)
 
-    def _run(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
-        """Decode in the process of this thread."""
+    def _run_in_thread(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
+        """Decode in the child process of this thread, which its first job starts."""
         process = getattr(self._own, "process", None)
         if process is None:
             process = self._own.process = DecoderProcess(in_background=kind != "small")

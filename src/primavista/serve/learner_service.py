@@ -71,9 +71,9 @@ class Snapshot:
 
 
 # the prediction, and the version of the snapshot that it comes from
-Answer: TypeAlias = tuple[Prediction, int]
-# a frame that waits to be recognised, and the future for its answer
-Request: TypeAlias = tuple[ImageArray, Future[Answer]]
+VersionedPrediction: TypeAlias = tuple[Prediction, int]
+# a frame that waits to be recognised, and the future for its prediction
+WaitingFrame: TypeAlias = tuple[ImageArray, Future[VersionedPrediction]]
 
 
 class LearnerService:
@@ -108,7 +108,7 @@ class LearnerService:
         self._jobs: dict[str, ChangeJob] = {}  # the oldest first
         self._lock = Lock()
         self._pending: queue.Queue[ChangeJob | None] = queue.Queue()
-        self._requests: queue.Queue[Request | None] = queue.Queue()
+        self._requests: queue.Queue[WaitingFrame | None] = queue.Queue()
         self._writer = self._new_writer()
         self._reader = Thread(target=self._answer_requests, name="reader", daemon=True)
         self._threads = ThreadPoolExecutor(THREADS, "lesson")
@@ -319,7 +319,7 @@ class LearnerService:
                 raise RefusedError(404, "there is no such job, or it ended long ago")
             return self._jobs[id]
 
-    def predict(self, image: ImageArray) -> Future[Answer]:
+    def predict(self, image: ImageArray) -> Future[VersionedPrediction]:
         """Recognise one frame at model size; frames that wait are recognised in one pass.
 
         The frame joins the queue of the reader thread (`_answer_requests`).
@@ -333,7 +333,7 @@ class LearnerService:
         if self._requests.qsize() >= self.limits.waiting_frames:
             self.metrics.count("refused")
             raise RefusedError(429, "too many frames wait to be recognised: send fewer per second")
-        answer: Future[Answer] = Future()
+        answer: Future[VersionedPrediction] = Future()
         self._requests.put((image, answer))
         return answer
 
@@ -466,7 +466,7 @@ class LearnerService:
             if wanted:
                 self._answer(wanted)
 
-    def _answer(self, requests: list[Request]) -> None:
+    def _answer(self, requests: list[WaitingFrame]) -> None:
         snapshot = self.snapshot
         began = time.monotonic()
         try:

@@ -182,7 +182,7 @@ class Strategy(AnySize, ABC):
             inputs = frames
         report = self.learn_batch(self.begin_batch(inputs, labels, sessions, progress))
         if inputs is frames:
-            self.backbone.eval()
+            self.backbone.eval()  # a subclass may have left it in training mode
         return self._finished(report)
 
     @final

@@ -183,6 +183,7 @@ def stream(
         FileError: If the official files are there but damaged, or do not fit the data set.
     """
     found = parse_protocol(protocol, **parameters)
+    # only CORe50, or a data set that comes with `orders`, has an official order
     official = official_batches(dataset, str(found), run, orders)
     if official is not None:
         batches, source = official
