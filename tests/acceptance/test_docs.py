@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -200,3 +201,28 @@ def test_files_and_modules_that_the_pages_name_exist():
             )
         for path in paths:
             assert "NAME" in path or (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+def test_the_functions_that_the_page_on_the_architecture_names_exist():
+    """Its journeys lead from function to function: `open_learner`, `Learner.learn`."""
+    source = ROOT / "src" / "primavista"
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    methods: dict[str, set[str]] = {}
+    defined = {path.name for path in source.iterdir() if path.is_dir()}
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                inside = {one.name for one in node.body if isinstance(one, functions)}
+                methods.setdefault(node.name, set()).update(inside)
+            if isinstance(node, (ast.ClassDef, *functions)):
+                defined.add(node.name)
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+(?:\.\w+)?)`", page))
+    named -= {
+        name for name in named if name.endswith((".py", ".js", ".md", ".json", ".jsonl", ".toml"))
+    }
+    assert "Learner.learn" in named
+    for name in named:
+        owner, _, method = name.rpartition(".")
+        found = method in methods.get(owner, set()) if owner else name in defined
+        assert found, name
