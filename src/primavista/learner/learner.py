@@ -48,6 +48,7 @@ from primavista.media.frames import (
     are_paths,
     frames_at,
     lesson_id,
+    model_frames,
     whole_picture,
 )
 from primavista.media.images import LEARNER_SIZE, ImageArray
@@ -202,7 +203,7 @@ class Learner:
         _check_order_of_arguments(frames, label)
         if box is not None:
             frames, bgr = np.stack(boxed_frames(frames, box, self.size, bgr)), False
-        images, _ = learner_frames(frames, self.size, bgr)
+        images = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._history.changing:
             lesson = lesson_id(images)
@@ -379,7 +380,7 @@ class Learner:
             return self.predict_video(frames, bgr=bgr)
         if are_paths(frames):
             return [self.predict_video(path, bgr=bgr) for path in frames]
-        images, single = learner_frames(frames, self.size, bgr)
+        images, single = model_frames(frames, self.size, bgr)
         predictions = self._predictions(images)
         return predictions[0] if single else predictions
 
@@ -400,7 +401,7 @@ class Learner:
         Raises:
             InputError: If these are not images; the message shows a right call.
         """
-        images, _ = learner_frames(frames, self.size, bgr)
+        images = learner_frames(frames, self.size, bgr)
         return fuse(self._predictions(images), self.answer_rule)
 
     def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:

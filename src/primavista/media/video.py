@@ -24,6 +24,13 @@ from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
 from primavista.media.animation import picture_frames
 from primavista.media.decode import DecodedItem, video_frames, video_rate
+from primavista.media.frames import (
+    Frames,
+    LearnerInput,
+    are_paths,
+    model_frames,
+    refuse_if_rgb,
+)
 from primavista.media.images import IMAGES as IMAGES
 from primavista.media.images import (
     LEARNER_SIZE,
@@ -36,7 +43,6 @@ from primavista.progress import Progress
 
 if TYPE_CHECKING:
     from primavista.media.camera import CameraView
-    from primavista.media.frames import Frames, LearnerInput
 
 WILDCARDS = "*?["
 MAX_PROBLEMS = 100
@@ -170,7 +176,7 @@ class FrameSampler:
         return index % self.step == 0 and len(self.frames) < self.limit
 
 
-class ToldError(FileError):
+class ReportedError(FileError):
     """Raised if nothing of a source could be read and each reason has been logged already."""
 
 
@@ -209,7 +215,7 @@ class BadFiles:
             self.skipped += 1
             if len(self.problems) < MAX_PROBLEMS:
                 self.problems.append(without_skip(error))
-            if not self.quiet and not isinstance(error, ToldError):
+            if not self.quiet and not isinstance(error, ReportedError):
                 log.warning("skipped: %s", without_skip(error))
 
 
@@ -271,7 +277,7 @@ def open_frames(
     return _clip(sampler, bad, _describe(source, found))
 
 
-def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[Frames, bool]:
+def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames:
     """Convert what a learner was given to frames at model size, in RGB.
 
     Args:
@@ -279,21 +285,15 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
         size: The side of the frames that the learner takes, in pixels.
         bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
-    Returns:
-        The frames, and whether there is one answer to give: for one image, and for a path.
-
     Raises:
         InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
         FileError: If the path cannot be read.
     """
-    from primavista.media.frames import are_paths, model_frames, refuse_if_rgb
-
-    several = are_paths(frames)
-    if not several and not isinstance(frames, str | Path):
-        return model_frames(frames, size, bgr)
+    if not are_paths(frames) and not isinstance(frames, str | Path):
+        return model_frames(frames, size, bgr)[0]
     if bgr:
         refuse_if_rgb(frames)
-    return open_frames(cast(MediaSource, frames), size=size), not several
+    return open_frames(cast(MediaSource, frames), size=size)
 
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
@@ -641,7 +641,7 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
 def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
-        kind = ToldError if bad.problems else FileError
+        kind = ReportedError if bad.problems else FileError
         raise kind(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
     notes, thinned = [], ""
     if sampler.step > 1:

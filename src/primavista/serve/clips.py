@@ -44,7 +44,7 @@ Doubt: TypeAlias = Literal["", "likely", "other"]
 class KeptFrame(NamedTuple):
     """A frame of the last seconds: its time in seconds, its pixels and thumbnail, and its answer.
 
-    The answer is what the client was told: "cup", "cup?" or "unknown".
+    The answer is the word that the client was shown: "cup", "cup?" or "unknown".
     """
 
     at: float
@@ -143,7 +143,7 @@ class StreamClips:
         old = sum(kept.at <= now - self._seconds for kept in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, image, thumbnail, told(answer)))
+            self._keep(KeptFrame(now, image, thumbnail, shown_word(answer)))
         doubt = doubt_about(answer)
         if doubt != self._doubt or is_new_model:
             self._doubt, self._doubt_since, self._is_asked = doubt, now, False
@@ -164,7 +164,7 @@ class StreamClips:
     def clip(self, is_question: bool = False) -> StreamClip:
         """Keep the remembered frames of the present scene until the client says what they show.
 
-        The clip has the frames for which the client was told the same as now.
+        The clip has the frames for which the client was shown the same word as now.
 
         Raises:
             RefusedError: If nothing is remembered (409), or if too much is kept already (429).
@@ -183,7 +183,7 @@ class StreamClips:
         return kept
 
     def _with_this_answer(self) -> list[KeptFrame]:
-        now = told(self._answer)
+        now = shown_word(self._answer)
         return [frame for frame in self._frames if frame.answer == now]
 
     def find(self, id: object) -> StreamClip:
@@ -255,8 +255,8 @@ class StreamClips:
         return found
 
 
-def told(answer: Prediction) -> str:
-    """Return what the client was told: the background is unknown, like a stranger."""
+def shown_word(answer: Prediction) -> str:
+    """Return the word that the client is shown: the background is unknown, like a stranger."""
     return UNKNOWN if shown_answer(answer) == "unknown" else answer.said
 
 
