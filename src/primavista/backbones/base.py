@@ -83,7 +83,7 @@ class FixedRepresentation(ABC):
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Array:
         """Compute features to learn from; `InputError` if one is NaN, which spoils every sum."""
         z = self.features(frames, progress)
-        check_finite(z)
+        check_finite_features(z)
         return z
 
     def features(self, frames: Frames, progress: Progress | None = None) -> Array:
@@ -103,7 +103,7 @@ class FixedRepresentation(ABC):
         return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
 
 
-def check_finite(z: Array) -> None:
+def check_finite_features(z: Array) -> None:
     """Refuse features that are NaN or infinite, and name the first frame that has such features."""
     if math.isfinite(float(z.sum())):  # quicker than to look at each; the sum may overflow
         return

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -19,13 +18,12 @@ from safetensors.numpy import load_file
 from primavista.backbones.spec import Spec
 from primavista.media.frames import FrameArray
 from primavista.media.images import centre_square
+from primavista.storage.validate import NumpyArray
 
 DATA = Path(__file__).with_name("data")
 SHEET = DATA / "generic.jpg"  # the frames on one sheet
 REFERENCES = DATA / "generic_references.safetensors"
 SHEET_ROWS, SHEET_COLUMNS, TILE_SIDE = 6, 8, 128
-
-Array = np.ndarray[Any, Any]
 
 
 @cache
@@ -46,8 +44,8 @@ def generic_frames(size: int) -> FrameArray:
 
 
 def shipped_reference(
-    spec: Spec, sizes: Sequence[int], weights: Mapping[str, Array]
-) -> tuple[Array, Array] | None:
+    spec: Spec, sizes: Sequence[int], weights: Mapping[str, NumpyArray]
+) -> tuple[NumpyArray, NumpyArray] | None:
     """Return the shipped result of `LessonSample.set_reference` for the generic frames.
 
     Args:
@@ -66,7 +64,7 @@ def shipped_reference(
     return _references()[f"{key}/centre"], _references()[f"{key}/spread"]
 
 
-def reference_key(spec: Spec, sizes: Sequence[int], weights: Mapping[str, Array]) -> str:
+def reference_key(spec: Spec, sizes: Sequence[int], weights: Mapping[str, NumpyArray]) -> str:
     """Return the size in pixels and 32 hexadecimal digits, which identify a network."""
     sha = hashlib.sha256(repr((spec.mean, spec.std, tuple(sizes))).encode())
     for name in sorted(weights):
@@ -76,5 +74,5 @@ def reference_key(spec: Spec, sizes: Sequence[int], weights: Mapping[str, Array]
 
 
 @cache
-def _references() -> dict[str, Array]:
+def _references() -> dict[str, NumpyArray]:
     return load_file(REFERENCES)

@@ -9,16 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
 
 from primavista.errors import WeightsError, require_extra
 from primavista.storage.disk import write_atomically
-
-Array = np.ndarray[Any, Any]
+from primavista.storage.validate import NumpyArray
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class WeightsSource:
     rename: Callable[[str], str | None] = lambda key: key
 
 
-def load_source(source: WeightsSource, name: str) -> dict[str, Array]:
+def load_source(source: WeightsSource, name: str) -> dict[str, NumpyArray]:
     """Read a source in the form of safetensors, check its hash, and parse it.
 
     Args:
@@ -98,7 +96,7 @@ def check_sha256(data: bytes, expected: str | None, name: str) -> None:
         )
 
 
-def parse_safetensors(data: bytes, name: str) -> dict[str, Array]:
+def parse_safetensors(data: bytes, name: str) -> dict[str, NumpyArray]:
     """Parse the bytes of a safetensors file; `name` is what messages call it."""
     try:
         return load_safetensors(data)

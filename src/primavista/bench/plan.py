@@ -42,7 +42,7 @@ from primavista.streams.protocols import parse_protocol
 
 # The fields of a cell that do not change its question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
-Options = dict[str, OptionValue]  # of a strategy, by name
+OptionValues = dict[str, OptionValue]  # of a strategy, by name
 PLANS = resources.files("primavista.bench") / "plans"
 MOST_DIGITS = 10  # of a number of batches in a name, which may come from a foreign file
 
@@ -120,7 +120,7 @@ class Cell(StrictModel):
 
     format: Literal[1] = 1
     strategy: str
-    options: Options
+    options: OptionValues
     protocol: str
     run: Annotated[int, Field(ge=0)]
     data: Data
@@ -212,8 +212,8 @@ class Group(StrictModel):
     title: str = ""
     strategies: Names
     protocols: Protocols
-    options: Options = Field(default_factory=dict)
-    variants: Annotated[list[Options], Field(min_length=1)] = NO_VARIANTS
+    options: OptionValues = Field(default_factory=dict)
+    variants: Annotated[list[OptionValues], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
     tests: Annotated[list[TestSetName], Field(min_length=1)] | None = None
     test_every: Positive | None = None

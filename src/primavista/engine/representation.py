@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import CHUNK_PIXELS, check_finite
+from primavista.backbones.base import CHUNK_PIXELS, check_finite_features
 from primavista.backbones.onnx import INPUT, make_session
 from primavista.backbones.places import WindowReader
 from primavista.engine.cuda_graph import CapturedFunction
@@ -143,7 +143,7 @@ class Representation:
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
         """Compute frozen features, and reject NaN and infinity, which would spoil every sum."""
         z = self.features(frames, frozen=True, progress=progress)
-        check_finite(z)
+        check_finite_features(z)
         return z
 
     def resident(self, frames: Frames | Tensor) -> Frames | Tensor:

@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-Array = Any  # a numpy array or a torch tensor
+from primavista.arrays import Array
+
 Consolidation = Literal["cwr+", "cwr*"]
 HeadKind = Literal["linear", "cwr+", "cwr*"]
 WPast = Literal["sqrt", "ratio"]

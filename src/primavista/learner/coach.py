@@ -33,7 +33,7 @@ ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerCount:
     """The number of held-out frames of one lesson that got one answer.
 
     Args:
@@ -48,7 +48,7 @@ class Answer:
 
 
 # How one lesson of one object was answered before it was learned, by ascending id.
-HeldOutTest: TypeAlias = tuple[Answer, ...]
+HeldOutTest: TypeAlias = tuple[AnswerCount, ...]
 # The last tests of each object, oldest first. An object that was not tested is not in it.
 HeldOutTests: TypeAlias = Mapping[int, tuple[HeldOutTest, ...]]
 
@@ -151,16 +151,16 @@ def count_answers(
         One test of each object in the lesson.
 
     >>> count_answers([5, 5, 5], answers=[6, 5, 5], known=[True, True, False])
-    {5: ((Answer(id=5, frames=2, known=1), Answer(id=6, frames=1, known=1)),)}
+    {5: ((AnswerCount(id=5, frames=2, known=1), AnswerCount(id=6, frames=1, known=1)),)}
     """
     frames: Counter[tuple[int, int]] = Counter()
     as_known: Counter[tuple[int, int]] = Counter()
     for label, answer, is_known in zip(labels, answers, known, strict=True):
         frames[label, answer] += 1
         as_known[label, answer] += int(is_known)
-    tests: dict[int, list[Answer]] = {}
+    tests: dict[int, list[AnswerCount]] = {}
     for (label, answer), count in sorted(frames.items()):
-        tests.setdefault(label, []).append(Answer(answer, count, as_known[label, answer]))
+        tests.setdefault(label, []).append(AnswerCount(answer, count, as_known[label, answer]))
     return {label: (tuple(test),) for label, test in tests.items()}
 
 
@@ -194,7 +194,7 @@ def with_ids(tests: HeldOutTests, ids: Mapping[int, int]) -> dict[int, tuple[Hel
 
 
 def _answers_with_ids(test: HeldOutTest, ids: Mapping[int, int]) -> HeldOutTest:
-    moved = [Answer(ids[one.id], one.frames, one.known) for one in test if one.id in ids]
+    moved = [AnswerCount(ids[one.id], one.frames, one.known) for one in test if one.id in ids]
     return tuple(sorted(moved, key=lambda one: one.id))
 
 
@@ -217,7 +217,9 @@ def from_records(
             that object may have been forgotten.
     """
     tests = {
-        i: tuple(tuple(Answer(one.id, one.frames, one.known) for one in test) for test in found)
+        i: tuple(
+            tuple(AnswerCount(one.id, one.frames, one.known) for one in test) for test in found
+        )
         for i, found in records.items()
     }
     return with_tests({}, with_ids(tests, {i: i for i in records}))

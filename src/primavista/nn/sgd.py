@@ -12,7 +12,7 @@ from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.loss_meter import LossMeter
 from primavista.nn.guards import UNGUARDED, Guard
 
-Step = Callable[..., Tensor | None]
+StepFunction = Callable[..., Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SGD:
         self._captured: CapturedFunction | None = None
 
     @torch.enable_grad()  # the caller may have disabled gradients
-    def run(self, step: Step, *inputs: Tensor) -> Tensor | None:
+    def run(self, step: StepFunction, *inputs: Tensor) -> Tensor | None:
         """Call a step; on a GPU as described at `GradientStrategy.train`.
 
         The first step that is given is kept and called every time; later ones are not looked at.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeGuard, final
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import check_finite
+from primavista.backbones.base import check_finite_features
 from primavista.backbones.spec import check_seed
 from primavista.engine.cuda_graph import ReusedOnGPU
 from primavista.engine.frames import are_features, check_frames, check_labels, split_indices
@@ -417,7 +417,7 @@ class EmbeddingStrategy(Strategy):
             raise InputError(
                 f"features must be float, N x {dim}, N at least 1, as from embed(); got {shape}"
             )
-        check_finite(z)
+        check_finite_features(z)
         return z.to(self.device, torch.float32)
 
 

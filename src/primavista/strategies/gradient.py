@@ -32,7 +32,7 @@ from primavista.nn.renorm import (
     replace_batch_norm,
     set_limits,
 )
-from primavista.nn.sgd import SGD, Step, Weight
+from primavista.nn.sgd import SGD, StepFunction, Weight
 from primavista.progress import TrainingStep
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat
@@ -164,7 +164,7 @@ class GradientStrategy(Strategy):
         self,
         B: Batch,
         sgd: SGD,
-        step: Step,
+        step: StepFunction,
         targets: Tensor | None = None,
         order: Callable[[int], Iterable[Tensor]] | None = None,
     ) -> None:
@@ -306,7 +306,7 @@ class GradientStrategy(Strategy):
             lambda loss: on_step(TrainingStep(i, epoch, t, loss, sgd.present_lr, patterns)),
         )
 
-    def _accelerated(self, function: Step, *constants: int) -> Step:
+    def _accelerated(self, function: StepFunction, *constants: int) -> StepFunction:
         """Return a function with the conditions and the speed of a step of `train`.
 
         The constants are the numbers that it depends on besides its arguments.
