@@ -17,7 +17,6 @@ from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (
     FAILED,
     LOCK,
-    RESULT,
     TIMES,
     TIMINGS,
     CellStatus,
@@ -29,7 +28,6 @@ from primavista.bench.folder import (
     read_result,
 )
 from primavista.bench.plan import Plan, PlannedCell, batches_in_name
-from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
@@ -170,7 +168,6 @@ class Suite:
         self,
         executor: Executor,
         on_event: OnCellEvent = lambda state, event: None,
-        trackers: Sequence[Tracker] = (),
         progress: Progress | None = None,
     ) -> list[CellState]:
         """Run the cells that are not done yet.
@@ -178,7 +175,6 @@ class Suite:
         Args:
             executor: The executor.
             on_event: Called with every event and the state of its cell after it.
-            trackers: They follow every cell.
             progress: Called while frames are rendered, with their number and total.
 
         Returns:
@@ -200,15 +196,9 @@ class Suite:
             def handle(event: CellEvent) -> None:
                 state = self.states[event.job]
                 state.update(event)
-                for tracker in trackers:
-                    _track(tracker, state, event)
                 on_event(state, event)
 
-            try:
-                executor.run(jobs, self.settings, handle)
-            finally:
-                for tracker in trackers:
-                    tracker.close()
+            executor.run(jobs, self.settings, handle)
         return [state for state in self.states if state.status == "failed"]
 
     def _registered(self) -> dict[str, str]:
@@ -301,15 +291,3 @@ def _stored_state(planned: PlannedCell, path: Path) -> CellState:
 def _seconds(timings: Mapping[str, Any]) -> list[float]:
     """Return the times in a line of `timings.jsonl`."""
     return [timings[name] for name in TIMES if isinstance(timings.get(name), int | float)]
-
-
-def _track(tracker: Tracker, state: CellState, event: CellEvent) -> None:
-    name = state.planned.folder
-    if event.kind == "start":
-        tracker.start(name, state.planned.cell.model_dump(mode="json"))
-    elif event.kind == "batch":
-        tracker.log(name, event.line)
-    elif event.kind == "done":
-        tracker.finish(name, read_json(state.path / RESULT))
-    elif event.kind == "failed":
-        tracker.finish(name, None)
