@@ -262,7 +262,6 @@ def test_paths_in_a_plan_are_relative_to_its_file(tmp_path, monkeypatch):
 def test_options_are_read_off_their_declaration(monkeypatch):
     """No strategy is built for it, and what is missing or wrong is found all the same."""
     monkeypatch.setattr(registry, "_OWN", {})
-    monkeypatch.setattr(registry, "_OWN_LOOKS", {})
 
     class Mine(strategy_class("ncm")):
         def __init__(self, backbone, *, seed=0, rate, flavour="plain"):

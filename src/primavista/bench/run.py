@@ -31,7 +31,7 @@ from primavista.bench.plan import Plan, PlannedCell, batches_in_name
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
-from primavista.strategies.registry import registered, strategy_info
+from primavista.strategies.registry import registered
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
 
@@ -250,8 +250,8 @@ def counts(states: Iterable[CellState]) -> dict[str, int]:
 def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     """Estimate the time that is left from the batches so far.
 
-    A strategy that has not run yet is estimated from those that have, by its relative cost. A cell
-    whose number of batches is not known yet has as many as the longest known one.
+    A strategy that has not run yet is estimated by the mean of those that have. A cell whose number
+    of batches is not known yet has as many as the longest known one.
 
     Args:
         states: The cells.
@@ -268,16 +268,12 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     if not rates or not longest:
         return None
     mean = {name: fmean(values) for name, values in rates.items()}
-    unit = fmean(rate / strategy_info(name).cost for name, rate in mean.items())
+    usual = fmean(mean.values())
     left = []
     for state in states:
         if state.status not in ("done", "failed"):
-            cell, batches = state.planned.cell, state.batches or longest
-            rate = mean.get(cell.strategy)
-            if rate is None:  # its cost is that of training in each batch
-                share = min(1.0, cell.retrain / batches) if cell.retrain else 1.0
-                rate = unit * strategy_info(cell.strategy).cost * share
-            left.append(max(batches - state.batch, 0) * rate)
+            rate = mean.get(state.planned.cell.strategy, usual)
+            left.append(max((state.batches or longest) - state.batch, 0) * rate)
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from primavista.errors import require_extra
-from primavista.report.figures import FAINT, SMALL, WIDTHS, Picture, drawing_style, new_figure
+from primavista.report.figures import SMALL, WIDTHS, Picture, drawing_style, new_figure
 from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.titles import shorten_names
@@ -27,34 +26,15 @@ NAME_LETTERS = 20  # longer names are shortened
 MOST_ACROSS = 16  # names below a matrix as wide as a column; with more it spans the page
 
 
-def class_names(cell: StoredCell, count: int) -> tuple[list[str], list[str]]:
-    """Return the name of each class and of its category, as the result has them.
+def class_names(cell: StoredCell, count: int) -> list[str]:
+    """Return the names of the first classes; none if there are too many to write them.
 
-    If the result does not name the classes, `count` of them are named by their numbers. There are
-    no categories if every category has one class.
+    If the result does not name the classes, they are named by their numbers.
     """
     names = cell.result.classes if cell.result else []
-    categories = cell.result.categories if cell.result else []
-    if not names:
-        names = [str(label) for label in range(count)]
-    if len(categories) != len(names) or len(set(categories)) == len(names):
-        return names, []
-    members: dict[int, list[str]] = {}
-    for name, category in zip(names, categories, strict=True):
-        members.setdefault(category, []).append(name)
-    titles = {category: _common_name(own) for category, own in members.items()}
-    return names, [titles[category] for category in categories]
-
-
-def _common_name(names: Sequence[str]) -> str:
-    """Return what the names of one category share, or else the first and the last.
-
-    >>> _common_name(["cup 1", "cup 2"]), _common_name(["red", "green", "blue"])
-    ('cup', 'red – blue')
-    """
-    stems = {name.rstrip("0123456789").strip(" _-") for name in names}
-    stem = stems.pop()
-    return stem if not stems and len(stem) > 2 else f"{names[0]} – {names[-1]}"
+    if count * NAME_GAP > MOST_INCHES:
+        return []
+    return shorten_names(names[:count] or [str(label) for label in range(count)], NAME_LETTERS)
 
 
 def confusion_matrix(series: Series) -> Matrix | None:
@@ -81,17 +61,14 @@ def draw_confusion(
     matrix = confusion_matrix(series)
     if matrix is None:
         return None
-    rows = _named_rows(series.done[0], len(matrix))
-    width = width or (page if len(rows.texts) > MOST_ACROSS else WIDTHS["column"])
-    height = max(0.9 * min(width, 5.0), NAME_GAP * len(rows.texts) + 1)
-    is_named = NAME_GAP * len(rows.texts) < width - 1.2
+    names = class_names(series.done[0], len(matrix))
+    width = width or (page if len(names) > MOST_ACROSS else WIDTHS["column"])
+    height = max(0.9 * min(width, 5.0), NAME_GAP * len(names) + 1)
+    across = names if NAME_GAP * len(names) < width - 1.2 else []
     with drawing_style():
-        figure, axes = _draw_matrix(matrix, rows, (width, height), "% of the true class", 0.5)
-        for edge in rows.edges:
-            axes.axvline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
-        order = "" if is_named or not rows.texts else ", in the order of the rows"
-        ticks = (rows.places, rows.texts) if is_named else ([], [])
-        axes.set_xticks(*ticks, rotation=90)
+        figure, axes = _draw_matrix(matrix, names, (width, height), "% of the true class", 0.5)
+        order = ", in the order of the rows" if names and not across else ""
+        axes.set_xticks(range(len(across)), across, rotation=90)
         axes.set_ylabel("true class", labelpad=2)
         tested = f"\n({series.test_frames} test frames)" if series.test_frames else ""
         axes.set_xlabel(f"predicted class{order}{tested}", labelpad=2)
@@ -110,12 +87,12 @@ def draw_class_accuracy(series: Series, name: str, width: float | None = None) -
     steps = tested[cell]
     labels = sorted({label for step in steps for label in step.class_accuracy})
     values = [[step.class_accuracy.get(label, np.nan) for step in steps] for label in labels]
-    rows = _named_rows(cell, len(labels))
-    size = width or WIDTHS["column"], max(2.4, NAME_GAP * len(rows.texts) + 0.7)
+    names = class_names(cell, len(labels))
+    size = width or WIDTHS["column"], max(2.4, NAME_GAP * len(names) + 0.7)
     extent = (steps[0].batch - 0.5, steps[-1].batch + 0.5, len(labels) - 0.5, -0.5)
     with drawing_style():
         matrix = np.array(values, np.float64)
-        figure, axes = _draw_matrix(matrix, rows, size, "accuracy (%)", extent=extent)
+        figure, axes = _draw_matrix(matrix, names, size, "accuracy (%)", extent=extent)
         axes.locator_params(axis="x", nbins=5, integer=True)
         frames = f", {series.test_frames} test frames" if series.test_frames else ""
         axes.set_xlabel(f"training batch\n(run {cell.run}{frames})", labelpad=2)
@@ -124,37 +101,9 @@ def draw_class_accuracy(series: Series, name: str, width: float | None = None) -
     return Picture(name, title, figure)
 
 
-class Rows(NamedTuple):
-    """What is written beside the rows of a matrix.
-
-    Args:
-        texts: The categories of the rows, or else the classes, unless there are too many.
-        places: The row of each text.
-        edges: The rows that begin another category.
-    """
-
-    texts: list[str]
-    places: list[float]
-    edges: list[int]
-
-
-def _named_rows(cell: StoredCell, count: int) -> Rows:
-    names, categories = class_names(cell, count)
-    edges = []
-    if len(categories) >= max(count, 1):
-        edges = [i for i in range(1, count) if categories[i] != categories[i - 1]]
-    if edges:
-        middles = [(a + b - 1) / 2 for a, b in pairwise([0, *edges, count])]
-        titles = [categories[edge] for edge in (0, *edges)]
-        return Rows(shorten_names(titles, NAME_LETTERS), middles, edges)
-    if count > len(names) or count * NAME_GAP > MOST_INCHES:
-        return Rows([], [], [])
-    return Rows(shorten_names(names[:count], NAME_LETTERS), [float(i) for i in range(count)], [])
-
-
 def _draw_matrix(
     matrix: Matrix,
-    rows: Rows,
+    names: Sequence[str],
     size: tuple[float, float],
     label: str,
     gamma: float = 1.0,
@@ -180,7 +129,5 @@ def _draw_matrix(
     key.ax.tick_params(length=0, pad=2)
     key.ax.grid(False)
     key.set_label(label, fontsize=SMALL, labelpad=0)
-    axes.set_yticks(rows.places, rows.texts)
-    for edge in rows.edges:
-        axes.axhline(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+    axes.set_yticks(range(len(names)), names)
     return figure, axes

@@ -10,7 +10,7 @@ from typing import Any
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
 from primavista.report.curves import draw_all, draw_panel, panel_lines
-from primavista.report.figures import WIDTHS, Palette, Picture, palette_of
+from primavista.report.figures import WIDTHS, Picture
 from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
 from primavista.report.methods import methods_paragraph, retrained_note, run_table, tested_on
 from primavista.report.published import PublishedResults, target_accuracies
@@ -29,12 +29,10 @@ from primavista.report.setting_tables import (
     changed_table,
     machine_table,
     preset_table,
-    renorm_table,
 )
 from primavista.report.stream_figures import (
     composition_table,
     draw_streams,
-    nic_of_2017,
     panel_streams,
 )
 from primavista.report.table import Table, format_value
@@ -90,7 +88,6 @@ class Page:
     Args:
         title: The heading.
         lead: The first sentences.
-        palette: The colours of the figures.
         notes: Remarks at the top.
         warnings: Warnings at the top.
         cards: Numbers at the top.
@@ -99,7 +96,6 @@ class Page:
 
     title: str
     lead: str
-    palette: Palette
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     cards: Cards
@@ -128,7 +124,6 @@ def build_page(
     return Page(
         results.title or "Continual learning benchmark",
         " ".join(write_texts("lead", results=results, data=titles)),
-        palette_of(cell.strategy for cell in results.cells),
         write_texts("notes", results=results),
         write_texts("warnings", results=results),
         _cards(data),
@@ -271,17 +266,14 @@ def _behind_claims(data: ReportData) -> Section | None:
 
 
 def _streams(data: ReportData) -> Section | None:
-    panels = by_panel(data.series)
-    if not panels:
+    streams = panel_streams(by_panel(data.series))
+    if not streams:
         return None
-    streams = panel_streams(panels) | nic_of_2017(panels)
     pictures = tuple(draw_streams(streams, data.page_width))
-    return Section("The streams", (), pictures, (composition_table(panels, streams),))
+    return Section("The streams", (), pictures, (composition_table(streams),))
 
 
 def _settings(data: ReportData) -> Section | None:
-    tables = [preset_table(data.cells), changed_table(data.series)]
-    if any(strategy_info(cell.strategy).training_options for cell in data.cells):
-        tables.insert(1, renorm_table())
+    tables = preset_table(data.cells), changed_table(data.series)
     text = write_texts("tuned", cells=data.cells)
     return _table_section(*tables, title="Hyperparameters", text=text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from primavista.bench.cell import cell_stream
@@ -16,7 +15,7 @@ from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
 from primavista.report.table import Row, Table, Value
 from primavista.report.texts import write_texts
-from primavista.report.titles import protocol_title, slug
+from primavista.report.titles import slug
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream, protocol_row
 from primavista.streams.rendered.dataset import rendered
@@ -53,30 +52,6 @@ def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Strea
     return streams
 
 
-def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
-    """Return the stream of the older protocol NIC for each data set with a NICv2 panel.
-
-    It is made from the data alone: no strategy has to learn it. If NIC is a panel already, or if
-    the data cannot be found again, there is none; nor is there for other data than the paper's and
-    rendered objects, since the paper's table compares the two protocols.
-    """
-    present = {panel.key for panel in panels if panel.protocol == "nic"}
-    streams: dict[Panel, Stream] = {}
-    for panel, series in panels.items():
-        if not panel.protocol.startswith("nicv2") or panel.key in present:
-            continue
-        cell = _lowest_run(series)
-        is_of_paper = cell.is_core50 or cell.data.get("kind") == "rendered"
-        if cell.cell.limit is not None or not is_of_paper:
-            continue
-        stream = _try_stream(cell.cell.model_copy(update={"protocol": "nic"}))
-        if stream:
-            present.add(panel.key)
-            title = panel.title.replace(protocol_title(panel.protocol), "NIC", 1)
-            streams[replace(panel, protocol="nic", title=title)] = stream
-    return streams
-
-
 def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
     """Draw the classes of each batch, one picture per stream that has several classes to show."""
     pictures = []
@@ -92,23 +67,18 @@ def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]
 def stream_picture(
     stream: Stream, width: float, name: str, described: str, heading: str = ""
 ) -> Picture:
-    """Draw the classes of each batch of a stream, on white."""
+    """Draw the classes of each batch of a stream."""
     with drawing_style(grid=False):
         figure = draw_stream(stream, width, heading)
-    return Picture(name, f"Classes encountered over time, {described}", figure, on_white=True)
+    return Picture(name, f"Classes encountered over time, {described}", figure)
 
 
-def composition_table(
-    panels: Mapping[Panel, Sequence[Series]], streams: Mapping[Panel, Stream]
-) -> Table:
+def composition_table(streams: Mapping[Panel, Stream]) -> Table:
     """Return the number of batches and what they are made of."""
-    rows: list[Row] = []
-    for panel in dict.fromkeys([*panels, *streams]):
-        if panel in streams:
-            values = _stream_composition(streams[panel])
-        else:
-            values = _recorded_composition([cell for one in panels[panel] for cell in one.cells])
-        rows.append((panel.title, *values, COMPOSITION.get(panel.protocol)))
+    rows: list[Row] = [
+        (panel.title, *_stream_composition(stream), COMPOSITION.get(panel.protocol))
+        for panel, stream in streams.items()
+    ]
     columns = (
         "protocol",
         "batches",
@@ -134,14 +104,3 @@ def _stream_composition(stream: Stream) -> tuple[Value, ...]:
 def stream_order(stream: Stream) -> str:
     """Return `official` if the batches are in the authors' order, else `generated`."""
     return "generated" if stream.source == "generated" else "official"
-
-
-def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
-    """Return what the cell that got furthest recorded of its batches."""
-    cell = max(cells, key=lambda cell: len(cell.steps))
-    images = [step.patterns for step in cell.steps]
-    later = [count for count in images[1:] if count is not None]
-    mean = round(sum(later) / len(later)) if later else None
-    classes = len(cell.steps[0].new_classes) if cell.steps else None
-    initial = images[0] if images else None
-    return cell.batches or cell.reached, classes, initial, None, mean, cell.order

@@ -35,10 +35,10 @@ DATA_TITLES = {
 
 # In the order of the paper's fig:NI.
 FREEZING = {
-    "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "#b9c0c8", "X")),
-    "depthwise": FreezingScheme("depthwise frozen", Look("#d55e00", "#ff8a3c", "o")),
-    "pointwise": FreezingScheme("pointwise frozen", Look("#0072b2", "#4db2ec", "s")),
-    "all": FreezingScheme("all convolutions frozen", Look("#009e73", "#2fcb9c", "D")),
+    "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "X")),
+    "depthwise": FreezingScheme("depthwise frozen", Look("#d55e00", "o")),
+    "pointwise": FreezingScheme("pointwise frozen", Look("#0072b2", "s")),
+    "all": FreezingScheme("all convolutions frozen", Look("#009e73", "D")),
 }
 
 
