@@ -101,8 +101,8 @@ def _measure(title: str, better: Better | None) -> Any:
 class Measures:
     """The measures after one test; the module's text defines them. None: not defined, or no test.
 
-    They are declared here and nowhere else: steps, `metrics.jsonl`, `result.json` and the records
-    of `load_results` contain them in a field `measures` or `final`.
+    They are declared here and nowhere else: steps, `metrics.jsonl` and `result.json` contain them
+    in a field `measures` or `final`, and the rows of `load_results` by their names.
 
     Args:
         accuracy: A_i.

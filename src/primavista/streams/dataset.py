@@ -11,13 +11,9 @@ import numpy as np
 
 from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
-from primavista.notebook import html_table
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-SHOWN_BATCHES = 5  # in the HTML representation of a stream
-SHOWN_CLASSES = 6  # per batch
 
 
 @dataclass(frozen=True)
@@ -257,27 +253,3 @@ class Stream:
             f"Stream({self.name!r}, run {self.run}, {len(self)} batches of "
             f"{self.data.name!r}, {self.source})"
         )
-
-    def _repr_html_(self) -> str:
-        """Render a compact table of the first batches for notebooks; every text is escaped."""
-        title = f"{self.name}, run {self.run}: {len(self)} batches of {self.data.name}"
-        counts = f"{len(self.data.classes)} classes, {len(self.data.frames)} frames"
-        header = ("batch", "sessions", "frames", "classes", "new", "names")
-        rows = self._table_rows()
-        if len(self) > SHOWN_BATCHES:
-            rows.append(("...",) + ("",) * (len(header) - 1))
-        return html_table(rows, header=header, caption=f"{title} ({counts}; {self.source})")
-
-    def _table_rows(self) -> list[tuple[object, ...]]:
-        seen: set[int] = set()
-        rows: list[tuple[object, ...]] = []
-        for i in range(min(len(self), SHOWN_BATCHES)):
-            batch = self.batches[i]
-            labels = list(dict.fromkeys(session.label for session in batch))
-            names = ", ".join(self.data.classes[label] for label in labels[:SHOWN_CLASSES])
-            more = ", ..." if len(labels) > SHOWN_CLASSES else ""
-            new = len(set(labels) - seen)
-            frames = sum(map(len, batch))
-            rows.append((i + 1, len(batch), frames, len(labels), new, names + more))
-            seen.update(labels)
-        return rows
