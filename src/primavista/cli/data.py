@@ -36,7 +36,7 @@ Factors = Annotated[list[str] | None, typer.Option("--factor")]
 @app.add
 def render(
     folder: Path,
-    format: Literal["png", "jpg", "mp4"] = "png",
+    format: Literal["png", "mp4"] = "png",
     categories: Annotated[int, typer.Option(min=1)] = 10,
     objects: Annotated[int, typer.Option(min=1)] = 5,
     sessions: Annotated[int, typer.Option(min=1)] = 11,
@@ -45,7 +45,7 @@ def render(
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
+    """Draw a data set and write it as a folder of objects: `cup 1/s1/000.png`, or `cup 1/s1.mp4`.
 
     The same command resumes after an interruption.
 
@@ -53,7 +53,7 @@ def render(
 
     Args:
         folder: The folder to write; it is created if it does not exist.
-        format: png is exact; mp4 writes s1/o1.mp4.
+        format: png is exact; mp4 writes a video per session.
         categories: Categories of objects.
         objects: Objects in each category.
         sessions: Videos of each object.

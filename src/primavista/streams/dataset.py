@@ -106,8 +106,7 @@ class DataSet:
         classes: The name of each class.
         categories: The category of each class.
         origin: The provenance of data in CORe50's layout and of its packed copies; None for others.
-        core50: The facts of CORe50 and of its packed copies; None for other data, and for drawn
-            videos in CORe50's layout.
+        core50: The facts of CORe50 and of its packed copies; None for other data.
         note: What the user should know: how the data was split, what was left out.
         skipped: The number of pictures that could not be decoded and were left out.
     """

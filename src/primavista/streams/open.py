@@ -24,7 +24,7 @@ from primavista.streams.official.clear import clear, is_clear
 from primavista.streams.official.openloris import is_openloris, openloris
 from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
 from primavista.streams.protocols import Parameter, parse_protocol, written_values
-from primavista.streams.rendered.scene import Scene, read_scene
+from primavista.streams.rendered.scene import Scene
 from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
@@ -98,8 +98,7 @@ def open_dataset(
 
     Args:
         source: A source text or path as in `parse_source`, or a source that was parsed before.
-        size: The side of the frames in pixels. The default is 128, or the size of the scene for a
-            folder that `primavista data render` wrote. A packed store has a fixed size.
+        size: The side of the frames in pixels; 128 by default. A packed store has a fixed size.
         labels: Objects (the default) or categories: 50 or 10 of CORe50, 100 classes or 20
             superclasses of CIFAR-100, 121 objects or their kinds of OpenLORIS-Object.
         sessions: For CIFAR-100 and Tiny ImageNet, the number of sessions that the training pictures
@@ -142,7 +141,7 @@ def open_dataset(
         return rendered(scene_of(found, size))
     taken = {key: options[key] for key in _given(options)}
     if found.kind != "store":
-        taken["size"] = size or _written_size(found.path) or DEFAULT_SIZE
+        taken["size"] = size or DEFAULT_SIZE
     if found.kind == "folder":
         taken["test"] = taken.pop("test_sessions", "quarter")
     if found.kind == "folder" or skip_bad:
@@ -288,11 +287,6 @@ def _scene_values(source: str) -> dict[str, int]:
             f"the keys are {', '.join(SCENE_FIELDS)}"
         )
     return found
-
-
-def _written_size(path: Path) -> int | None:
-    scene = read_scene(path)
-    return scene.size if scene else None
 
 
 def _labelled_by_object(dataset: DataSet) -> DataSet:

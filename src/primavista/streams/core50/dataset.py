@@ -26,7 +26,6 @@ from primavista.streams.dataset import (
     SessionKey,
     TestFrames,
 )
-from primavista.streams.rendered.scene import read_scene
 from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 OBJECTS_PER_CATEGORY = 5
@@ -56,8 +55,7 @@ class CORe50(DataSet):
 
     Raises:
         InputError: If an argument is out of range.
-        FileError: If the folder does not hold CORe50 but, for instance, a rendered scene, or a
-            file is damaged.
+        FileError: If the folder does not hold CORe50, or a file is damaged.
     """
 
     def __init__(
@@ -75,11 +73,6 @@ class CORe50(DataSet):
         if test not in get_args(TestFrames):
             raise InputError(f"test must be 'reduced', 'full' or 'published'; got {test!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
-        if read_scene(folder) is not None:
-            raise FileError(
-                f"{folder} holds videos that `primavista data render` drew, not CORe50: "
-                'open it with folder(...), in a plan with kind = "folder"'
-            )
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
         sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from primavista.errors import FileError
-from primavista.streams.rendered.scene import read_scene
 from primavista.streams.session_files import SessionFiles
 
 NAME = re.compile(
@@ -65,16 +64,10 @@ def core50_folder(path: str | Path) -> Path:
 def is_core50(path: str | Path) -> bool:
     """Return True if a path holds CORe50's pictures, as `CORe50` reads them.
 
-    Pictures that `primavista data render` wrote have the same names, and are a folder of the
-    user's own.
-
     Args:
         path: A folder; it need not exist.
     """
-    folder = Path(path).expanduser()
-    if read_scene(folder) is not None:
-        return False
-    for _, _, object_folder in _object_folders(_pictures(folder)):
+    for _, _, object_folder in _object_folders(_pictures(Path(path).expanduser())):
         if any(_FILE.fullmatch(name) for name in os.listdir(object_folder)):
             return True
     return False
