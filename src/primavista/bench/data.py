@@ -22,8 +22,6 @@ from primavista.streams.core50.dataset import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream, TestFrames
 from primavista.streams.open import (
     DataSource,
-    OfficialKind,
-    check_source_options,
     open_dataset,
     parse_source,
 )
@@ -96,7 +94,7 @@ class FilesData(StrictModel):
         if not isinstance(table, dict) or table.get("name"):
             return table
         kind, path = table.get("kind"), str(table.get("path", ""))
-        return {**table, "name": (kind in ("store", "folder") and Path(path).name) or kind}
+        return {**table, "name": (kind in ("store", "folder", "list") and Path(path).name) or kind}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -162,34 +160,37 @@ class FolderData(FilesData):
         return {"size": self.size, "test_sessions": self.test}
 
 
-class OfficialData(FilesData):
-    """The official files of another data set than CORe50.
+class CIFAR100Data(FilesData):
+    """The official files of CIFAR-100.
 
     Args:
-        kind: Which data set.
+        kind: "cifar100".
         size: The side of the frames in pixels.
-        labels: Objects or categories, for the data sets that have both; see `open_dataset`.
-        sessions: The number of sessions per class, if the data set has none of its own.
-        factors: The factors of OpenLORIS-Object to read; None is all.
+        labels: 100 classes or 20 superclasses; see `open_dataset`.
+        sessions: The number of sessions per class.
     """
 
-    kind: OfficialKind
+    kind: Literal["cifar100"]
     size: Positive = 128
     labels: Literal["object", "category"] | None = None
     sessions: Positive | None = None
-    factors: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> OfficialData:
-        try:
-            check_source_options(DataSource(self.kind, Path(self.path)), self.options)
-        except InputError as error:
-            raise ValueError(str(error)) from error
-        return self
+
+class ListedData(FilesData):
+    """A folder with a list of pictures.
+
+    Args:
+        kind: "list".
+        size: The side of the frames in pixels.
+    """
+
+    kind: Literal["list"]
+    size: Positive = 128
 
 
 Data = Annotated[
-    RenderedData | CORe50Data | StoreData | FolderData | OfficialData, Field(discriminator="kind")
+    RenderedData | CORe50Data | StoreData | FolderData | CIFAR100Data | ListedData,
+    Field(discriminator="kind"),
 ]
 
 

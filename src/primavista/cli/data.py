@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 app = CommandGroup(
     """Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
 
-    A SOURCE is the official files of CORe50, CIFAR-100, CLEAR-10, Tiny ImageNet or
-    OpenLORIS-Object, a folder of your own (`<class>/<session>/<frame>.png` pictures or
-    `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as
+    A SOURCE is the official files of CORe50 or CIFAR-100, a folder of your own
+    (`<class>/<session>/<frame>.png` pictures or `<class>/<session>.mp4` videos), a folder with a
+    list of pictures (`pictures.csv`), a packed store, or `rendered`: videos drawn on the spot, as
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
 SHEET_ROWS, SHEET_COLUMNS = 20, 11
 Labels = Literal["object", "category"]
 Sessions = Annotated[int | None, typer.Option(min=1)]
-Factors = Annotated[list[str] | None, typer.Option("--factor")]
 
 
 @app.add
@@ -115,7 +114,6 @@ def pack(
     full_test: bool = False,
     labels: Labels | None = None,
     sessions: Sessions = None,
-    factors: Factors = None,
     skip_bad: bool = False,
     max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
@@ -139,7 +137,7 @@ def pack(
     """
     from primavista.streams import store as stores
 
-    options: dict[str, Any] = {"labels": labels, "sessions": sessions, "factors": factors}
+    options: dict[str, Any] = {"labels": labels, "sessions": sessions}
     options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}
     options |= {"test": "full" if full_test else None, "test_sessions": test}
     with resumable():
@@ -209,7 +207,6 @@ def matrix(
     orders: Path | None = None,
     labels: Labels | None = None,
     sessions: Sessions = None,
-    factors: Factors = None,
     skip_bad: bool = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
@@ -228,7 +225,7 @@ def matrix(
     from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row, save_stream_picture
 
-    data = open_data(source, labels=labels, sessions=sessions, factors=factors, skip_bad=skip_bad)
+    data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table(
@@ -267,7 +264,7 @@ def open_data(source: str, size: int | None = None, **options: Any) -> DataSet:
 
 def _option(name: str) -> str:
     """Return the command-line option for an argument of `open_dataset`."""
-    names = {"test": "--full-test", "test_sessions": "--test", "factors": "--factor"}
+    names = {"test": "--full-test", "test_sessions": "--test"}
     return names.get(name) or f"--{name.replace('_', '-')}"
 
 

@@ -28,9 +28,6 @@ DATA_TITLES = {
     "rendered": "rendered objects",
     "core50": "CORe50",
     "cifar100": "CIFAR-100",
-    "clear": "CLEAR",
-    "tiny-imagenet": "Tiny ImageNet",
-    "openloris": "OpenLORIS-Object",
 }
 
 # In the order of the paper's fig:NI.

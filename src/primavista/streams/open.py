@@ -14,15 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 from primavista.errors import InputError
 from primavista.progress import Progress
+from primavista.streams.cifar100 import cifar100, is_cifar100
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
 from primavista.streams.dataset import DataSet, Stream, TestFrames
 from primavista.streams.folder import folder
-from primavista.streams.official.cifar100 import cifar100, is_cifar100
-from primavista.streams.official.clear import clear, is_clear
-from primavista.streams.official.openloris import is_openloris, openloris
-from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
+from primavista.streams.listed import is_listed, listed
 from primavista.streams.protocols import Parameter, parse_protocol, written_values
 from primavista.streams.rendered.scene import Scene
 from primavista.streams.store.reading import is_store, open_store
@@ -30,8 +28,7 @@ from primavista.streams.store.reading import is_store, open_store
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
 
-OfficialKind = Literal["cifar100", "clear", "tiny-imagenet", "openloris"]
-Kind = Literal["rendered", "store", "core50", "folder"] | OfficialKind
+Kind = Literal["rendered", "store", "core50", "cifar100", "list", "folder"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class DataSource:
 
     Args:
         kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a
-            CORe50 folder or archive), "folder" (pictures and videos by class and session), or the
-            official files of another data set, such as "cifar100".
+            CORe50 folder), "cifar100" (the official files), "list" (a folder with `pictures.csv`)
+            or "folder" (pictures and videos by class and session).
         path: The folder or file; None for rendered videos.
         scene: The values that the source text gives for the fields of `Scene`.
         text: The source as the user wrote it, for messages.
@@ -61,8 +58,8 @@ def parse_source(text: str | Path) -> DataSource:
 
     Args:
         text: "rendered", "rendered:objects=2,frames=12" (the keys are the fields of `Scene`), or
-            the path of a packed store, of CORe50, of the official files of another data set, or of
-            a folder of pictures and videos.
+            the path of a packed store, of CORe50, of CIFAR-100, of a folder with a list of
+            pictures, or of a folder of pictures and videos.
 
     Returns:
         The source. A path that does not exist counts as a folder; opening it raises an error.
@@ -84,7 +81,6 @@ def open_dataset(
     size: int | None = None,
     labels: Literal["object", "category"] | None = None,
     sessions: int | None = None,
-    factors: Sequence[str] | None = None,
     test: TestFrames | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
@@ -100,10 +96,9 @@ def open_dataset(
         source: A source text or path as in `parse_source`, or a source that was parsed before.
         size: The side of the frames in pixels; 128 by default. A packed store has a fixed size.
         labels: Objects (the default) or categories: 50 or 10 of CORe50, 100 classes or 20
-            superclasses of CIFAR-100, 121 objects or their kinds of OpenLORIS-Object.
-        sessions: For CIFAR-100 and Tiny ImageNet, the number of sessions that the training pictures
-            of a class are divided into; 1 by default.
-        factors: For OpenLORIS-Object, which of its factors; all by default.
+            superclasses of CIFAR-100.
+        sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
+            divided into; 1 by default.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
         split: For a folder, which random choice of test sessions; 0 is the fixed one.
@@ -125,7 +120,6 @@ def open_dataset(
         "size": size,
         "labels": labels,
         "sessions": sessions,
-        "factors": factors,
         "test": test,
         "test_sessions": test_sessions,
         "split": split,
@@ -236,13 +230,7 @@ READERS: dict[Kind, Reader] = {
     "store": Reader("a packed store", set(), is_store, open_store),
     "core50": Reader("a CORe50 folder", {"size", "test", "labels", "skip_bad"}, is_core50, CORe50),
     "cifar100": Reader("CIFAR-100", {"size", "labels", "sessions"}, is_cifar100, cifar100),
-    "clear": Reader("CLEAR", {"size", "skip_bad"}, is_clear, clear),
-    "tiny-imagenet": Reader(
-        "Tiny ImageNet", {"size", "sessions", "skip_bad"}, is_tiny_imagenet, tiny_imagenet
-    ),
-    "openloris": Reader(
-        "OpenLORIS-Object", {"size", "labels", "factors", "skip_bad"}, is_openloris, openloris
-    ),
+    "list": Reader("a folder with a list", {"size", "skip_bad"}, is_listed, listed),
     "folder": Reader("a class/session folder", _VIDEO_OPTIONS, Path.is_dir, folder),
 }
 _TAKES = {"rendered": ("rendered videos", {"size"})}

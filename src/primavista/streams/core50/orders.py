@@ -11,7 +11,7 @@ from pathlib import Path
 from primavista.errors import FileError
 from primavista.streams.core50.layout import core50_folder, parse_name
 from primavista.streams.dataset import DataSet, Session, SessionKey
-from primavista.streams.official.picture_files import read_text
+from primavista.streams.listed import read_text
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10
