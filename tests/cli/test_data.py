@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def done(*arguments: object) -> str:
 
 
 def test_every_command_teaches_with_an_example() -> None:
-    for name in ("render", "core50", "pack", "verify", "sheet", "matrix"):
+    for name in ("render", "pack", "verify", "sheet", "matrix"):
         assert f"primavista data {name} " in " ".join(done(name, "--help").split())
 
 
@@ -66,13 +65,13 @@ def test_written_pictures_are_read_back(tmp_path: Path) -> None:
     done("render", tmp_path / "drawn", *SIZES)
     data = open_data(str(tmp_path / "drawn"), 16)
     truth = materialise(SMALL)
-    assert [(s.label, s.number) for s in data.train] == [(s.label, s.number) for s in truth.train]
-    assert sorted((s.label, s.number) for s in data.test) == sorted(
-        (s.label, s.number) for s in truth.test
-    )
-    for mine, theirs in zip(data.train, truth.train, strict=True):
-        span = torch.arange(theirs.start, theirs.stop)
-        assert torch.equal(data.frames[torch.arange(mine.start, mine.stop)], truth.frames[span])
+    for mine, theirs in ((data.train, truth.train), (data.test, truth.test)):
+        frames = {(data.classes[s.label], s.number): torch.arange(s.start, s.stop) for s in mine}
+        assert len(frames) == len(theirs)
+        for session in theirs:
+            found = data.frames[frames[truth.classes[session.label], session.number]]
+            span = torch.arange(session.start, session.stop)
+            assert torch.equal(torch.as_tensor(found), truth.frames[span])
     done("pack", tmp_path / "drawn", tmp_path / "store", "--size", 16, "--workers", 1)
     assert len(open_store(tmp_path / "store").frames) == 24
 
@@ -125,20 +124,6 @@ def test_the_matrix_of_a_stream(tmp_path: Path) -> None:
     done("matrix", SCENE, tmp_path / "order.png")
     with Image.open(tmp_path / "order.png") as picture:
         assert picture.width > 100
-
-
-def test_the_download_is_the_loaders_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
-
-    def download(folder: Path, progress: Any, *, sha256: dict[str, str], insecure: bool) -> None:
-        assert (sha256, insecure) == ({}, False)
-        seen.append(folder)
-        progress("a.zip", 0, None)
-        progress("a.zip", 10, 100)
-
-    monkeypatch.setattr("primavista.streams.core50.download.download", download)
-    assert "Next: primavista data pack" in done("core50", tmp_path / "c")
-    assert seen == [tmp_path / "c"]
 
 
 def test_a_damaged_store_fails_its_check(tmp_path: Path) -> None:

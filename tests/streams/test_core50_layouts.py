@@ -84,7 +84,7 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_not_core50(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="primavista data core50"):
+    with pytest.raises(FileError, match="how to get CORe50"):
         CORe50(tmp_path)
     with pytest.raises(FileError, match="no folder"):
         CORe50(tmp_path / "nothing")

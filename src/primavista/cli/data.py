@@ -1,8 +1,7 @@
-"""`primavista data`: make, fetch, pack, check and look at data sets."""
+"""`primavista data`: make, pack, check and look at data sets."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,14 +11,14 @@ from rich.table import Table
 
 from primavista.cli.arguments import VideoFps
 from primavista.cli.commands import CommandGroup
-from primavista.cli.progress import progress_bar, resumable, stages
+from primavista.cli.progress import progress_bar, resumable
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
     from primavista.streams.dataset import DataSet
 
 app = CommandGroup(
-    """Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
+    """Data sets: draw one, pack any into one fast file, check it, look at it.
 
     A SOURCE is the official files of CORe50 or CIFAR-100, a folder of your own
     (`<class>/<session>/<frame>.png` pictures or `<class>/<session>.mp4` videos), a folder with a
@@ -68,40 +67,6 @@ def render(
     with resumable(), progress_bar("drawing frames") as progress:
         write(scene, folder, format, progress, choose_device(device))
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
-
-
-@app.add
-def core50(
-    folder: Path,
-    sha256: Annotated[list[str] | None, typer.Option(metavar="FILE=HASH")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure-http")] = False,
-) -> None:
-    """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
-
-    The images come over plain http: give their hash, or --insecure-http.
-
-    Example: `primavista data core50 ~/data/core50 --insecure-http`
-
-    Args:
-        folder: The folder to write; it is created if it does not exist.
-        sha256: The hash that a file must have; repeatable.
-        insecure: Download the images without a hash to check.
-    """
-    from primavista.streams.core50.download import FILES, download
-
-    hashes = {name: value for name, _, value in (text.partition("=") for text in sha256 or ())}
-    if not all(re.fullmatch("[0-9a-fA-F]{64}", value) for value in hashes.values()):
-        raise InputError("--sha256 takes FILE=HASH, with a hash of 64 hexadecimal digits")
-    with resumable(), stages() as (_, show):
-
-        def progress(name: str, done: int, total: int | None) -> None:
-            if name in FILES:
-                show(f"{name} (MB)", done // 10**6, total and total // 10**6)
-            else:
-                show(name, done, total)
-
-        download(folder.expanduser(), progress, sha256=hashes, insecure=insecure)
-    typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
 
 
 @app.add

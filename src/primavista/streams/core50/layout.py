@@ -14,6 +14,7 @@ NAME = re.compile(
     r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE
 )
 _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
+DOWNLOAD = "docs/guides/paper.md says how to get CORe50"
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
 
 
@@ -50,14 +51,11 @@ def core50_folder(path: str | Path) -> Path:
         The absolute path of the folder.
 
     Raises:
-        FileError: If there is no such folder. The message says how to download CORe50.
+        FileError: If there is no such folder.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise FileError(
-            f"there is no folder {folder}. To download CORe50 into it: "
-            f"primavista data core50 {folder}"
-        )
+        raise FileError(f"there is no folder {folder}. {DOWNLOAD}")
     return folder.resolve()
 
 
@@ -107,7 +105,7 @@ def picture_sessions(folder: Path) -> list[SessionFiles]:
     if not found:
         raise FileError(
             f"no CORe50 frames in {folder}: it should hold s1/o1/C_01_01_000.png and so on. "
-            f"To download them: primavista data core50 {folder}"
+            f"{DOWNLOAD}"
         )
     return found
 
