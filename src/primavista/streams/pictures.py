@@ -38,6 +38,7 @@ PALETTE = (
 RED = "#E00000"
 BAND = "#DADADA"
 MAX_TILES = 20_000
+MOST_NAMES = 60  # classes; the names of more would overlap
 
 
 @dataclass(frozen=True)
@@ -198,38 +199,17 @@ def _box(column: int, row: int, wider: float = 0.0) -> list[tuple[float, float]]
 
 
 def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None:
-    categories = stream.data.categories[: len(matrix)]
-    edges = [row for row in range(1, len(categories)) if categories[row] != categories[row - 1]]
-    if len(edges) < len(categories) - 1:
-        # Some category has several classes: name the groups instead of each class.
-        for edge in edges:
-            axes.axhline(edge + 0.5, color="#999999", linewidth=0.4, zorder=1)
-        starts = [0, *edges]
-        stops = [*edges, len(categories)]
-        axes.set_yticks([(a + b + 1) / 2 for a, b in zip(starts, stops, strict=True)])
-        axes.set_yticklabels([_group(stream.data.classes[a]) for a in starts], fontsize=8)
-    elif len(categories) <= 60:
-        axes.set_yticks(range(1, len(categories) + 1))
-        axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=7)
-    for tick, colour in zip(axes.get_yticklabels(), _tick_colours(categories, edges), strict=False):
-        box = {"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15"}
-        tick.set_bbox(box | {"linewidth": 1.2})
+    names = stream.data.classes[: len(matrix)]
+    if len(names) <= MOST_NAMES:
+        axes.set_yticks(range(1, len(names) + 1), names, fontsize=7)
+    else:
+        axes.set_yticks([])
     axes.tick_params(length=0, axis="y")
     key = ("red frame: first session of a class;", "grey band: batch with a new class")
     between = "\n" if axes.figure.get_figwidth() < ONE_LINE_KEY else " "
     axes.set_xlabel(f"training batch\n({between.join(key)})", fontsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-def _tick_colours(categories: Sequence[int], edges: Sequence[int]) -> list[str]:
-    rows = [0, *edges] if len(edges) < len(categories) - 1 else range(len(categories))
-    return [PALETTE[categories[row] % len(PALETTE)] for row in rows]
-
-
-def _group(name: str) -> str:
-    head, _, last = name.rpartition(" ")
-    return head if head and last.isdigit() else name
 
 
 def contact_sheet(
