@@ -55,7 +55,7 @@ def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Pat
     assert "40 test frames (one in 20 of each test session)" in text
     assert "whole test set" not in text
     assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
-    for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
+    for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive"):
         assert "40 test frames" in (tmp_path / "figures" / f"{name}.svg").read_text("utf-8"), name
 
 

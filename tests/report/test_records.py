@@ -122,7 +122,7 @@ def test_figures_of_a_folder_have_the_width_asked_for(folder: Path, tmp_path: Pa
     one = results.where(strategy="ar1*", protocol="nicv2-3")
     assert pv.plot(one).width == 3.05
     assert pv.plot(folder, width="page").width == 6.25
-    assert pv.plot(one, "classes", width=4.5).width == 4.5
+    assert pv.plot(one, width=4.5).width == 4.5
     assert pv.plot(one, "confusion", width="page").width == 6.25
     saved = pv.plot(one).save(tmp_path / "figure.pdf")
     assert saved.read_bytes().startswith(b"%PDF")
@@ -169,7 +169,6 @@ def test_figures_of_steps_need_no_folder() -> None:
     assert "mine 50.0" in drawn
     assert "accuracy on 8 test frames (%)" in drawn
     assert "mean of the diagonal 50.0%" in pv.plot(steps, "confusion").title
-    assert pv.plot(steps, "classes").width == 3.05
     with pytest.raises(InputError, match="its steps have no test"):
         pv.plot([step(1, None)])
 

@@ -231,8 +231,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "accuracy-bn-vs-brn-nicv2-3",
         "accuracy-ni-ni",
         "accuracy-my-own-nicv2-3",
-        "classes-nicv2-3-ar1-star",
-        "classes-nicv2-3-ewc",
+        "confusion-nicv2-3-ar1-star",
         "confusion-nicv2-4-cwr-star",
     }
     assert {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")} <= figures
@@ -412,34 +411,6 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot write the report's file"):
         write_report(tmp_path, out=tmp_path / "file")
-
-
-def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
-    data = {
-        "kind": "rendered",
-        "name": "rendered",
-        "categories": 2,
-        "objects": 2,
-        "sessions": 4,
-        "frames": 5,
-        "size": 32,
-        "seed": 0,
-    }
-    place = make_cell(tmp_path, "naive", "nicv2", 0, (1.0,) * 7, data=data, done=False)
-    plan = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(
-        json.dumps(plan | {"options": {"norm": "brn"}, "retrain": None})
-    )
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        line["patterns"] = 10 if line["batch"] == 1 else 5
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_report(tmp_path, figures=["svg"])
-    assert (tmp_path / "figures" / "stream-nicv2.svg").exists()
-    head, row = (tmp_path / "tables" / "streams.csv").read_text().splitlines()
-    assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")
-    assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
-    assert row.split(",")[6] == "generated"
 
 
 def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_path: Path) -> None:
