@@ -29,7 +29,7 @@ from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
 from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import open_store, pack, verify, workers
+from primavista.streams.store import damaged_sessions, open_store, pack, workers
 from primavista.streams.store.index import (
     CHUNK,
     DONE,
@@ -225,20 +225,15 @@ def test_opening_a_store_of_the_size_of_core50_takes_less_than_a_second(tmp_path
 def test_a_damaged_chunk_is_found_and_named(tmp_path: Path) -> None:
     result = pack(made(), tmp_path / "s")
     seen: list[tuple[int, int]] = []
-    assert verify(tmp_path / "s", lambda done, total: seen.append((done, total))).ok
+    assert not damaged_sessions(tmp_path / "s", lambda done, total: seen.append((done, total)))
     assert seen[-1] == (3 * CHUNK + 17, 3 * CHUNK + 17)
     with open(tmp_path / "s" / FRAMES, "r+b") as file:
         file.seek(len(result.frames.index.header) + 48 * (CHUNK + 5))  # type: ignore[attr-defined]
         byte = file.read(1)[0]
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte ^ 1]))
-    report = verify(tmp_path / "s")
-    assert not report.ok
-    assert report.bad == (1,)
-    assert report.sessions == (
-        "a, session 1",
-        "b, session 1",
-    )  # frames 256 to 511 of 0-260, 261-521, ...
+    # frames 256 to 511 of 0-260, 261-521, ...
+    assert damaged_sessions(tmp_path / "s") == ["a, session 1", "b, session 1"]
 
 
 def test_cut_foreign_and_damaged_stores_are_refused(tmp_path: Path) -> None:
@@ -462,7 +457,8 @@ def test_readers_in_several_processes(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(result.frames))
     assert len(pickle.dumps(result.frames)) < 2000
     assert torch.equal(again[torch.arange(10)], result.frames[torch.arange(10)])
-    code = "import sys; from primavista.streams.store import verify; assert verify(sys.argv[1]).ok"
+    code = "import sys; from primavista.streams.store import damaged_sessions\n"
+    code += "assert damaged_sessions(sys.argv[1]) == []"
     processes = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "s"]) for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
 

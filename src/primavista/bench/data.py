@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -363,52 +362,37 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
     )
 
 
-@dataclass(frozen=True)
-class CORe50Comparison:
-    """The comparability of accuracies with the authors' on CORe50.
+def why_not_comparable(facts: DataFacts | None) -> str:
+    """Say why a run cannot be compared with the authors' results on CORe50; empty if it can.
+
+    It can on the complete CORe50 with object labels at 128 px, tested on an official test set.
 
     Args:
-        comparable: True for the complete CORe50 with object labels at 128 px, tested on an official
-            test set.
-        test_set: The official test set; None if the run is not comparable.
-        reason: Why it is not comparable, as the rest of a sentence about the run; else empty.
-    """
+        facts: `data` of the run's `result.json`; None if the run is not done.
 
-    comparable: bool
-    test_set: Literal["reduced", "published", "full"] | None = None
-    reason: str = ""
-
-
-def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
-    """Say whether a run can be compared with the authors' results on CORe50, and if not, why.
-
-    Args:
-        facts: `data` of the run's `result.json`; None if the run is not done, or if it was done by
-            a version that did not record them.
+    Returns:
+        The reason, as the rest of a sentence about the run.
 
     >>> facts = DataFacts(size=128, train_sessions=400, train_frames=24_000, test_frames=450)
-    >>> compare_with_core50(facts).reason
+    >>> why_not_comparable(facts)
     'the data is not CORe50'
     """
     if facts is None:
-        return CORe50Comparison(False, reason="the result does not say what its data was")
+        return "the result does not say what its data was"
     core50 = facts.core50
     if core50 is None:
-        return CORe50Comparison(False, reason="the data is not CORe50")
+        return "the data is not CORe50"
     if not core50.complete:
         frames = f"{facts.train_sessions} training sessions, {facts.train_frames:,} frames"
-        return CORe50Comparison(False, reason=f"the data is a part of CORe50 ({frames})")
+        return f"the data is a part of CORe50 ({frames})"
     if core50.labels != "object":
-        return CORe50Comparison(False, reason="the labels are CORe50's categories")
+        return "the labels are CORe50's categories"
     if facts.size != PUBLISHED_SIZE:
-        reason = f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
-        return CORe50Comparison(False, reason=reason)
-    if core50.test_set == "full" and facts.test_thin == REDUCED_EVERY:
-        return CORe50Comparison(True, "reduced")
-    if facts.test_thin != 1:
-        reason = f"the test set is not an official one ({facts.test_frames:,} frames)"
-        return CORe50Comparison(False, reason=reason)
-    return CORe50Comparison(True, core50.test_set)
+        return f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
+    is_reduced = core50.test_set == "full" and facts.test_thin == REDUCED_EVERY
+    if facts.test_thin != 1 and not is_reduced:
+        return f"the test set is not an official one ({facts.test_frames:,} frames)"
+    return ""
 
 
 def _open_rendered(

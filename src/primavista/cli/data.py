@@ -124,15 +124,11 @@ def verify(store: Path) -> None:
     from primavista.streams import store as stores
 
     with progress_bar("checking frames") as progress:
-        report = stores.verify(store, progress)
-    if report.ok:
-        typer.echo(f"all {report.frames} frames of {store} are as they were packed")
-        return
-    few = "; ".join(report.sessions[:8]) + (" ..." if len(report.sessions) > 8 else "")
-    raise InputError(
-        f"{len(report.bad)} of {report.chunks} pieces of {store} are damaged "
-        f"(frames of {few}): delete it and pack again"
-    )
+        damaged = stores.damaged_sessions(store, progress)
+    if damaged:
+        few = "; ".join(damaged[:8]) + (" ..." if len(damaged) > 8 else "")
+        raise InputError(f"{store} is damaged (frames of {few}): delete it and pack again")
+    typer.echo(f"all {len(stores.open_store(store).frames)} frames of {store} are as packed")
 
 
 @app.add

@@ -111,7 +111,7 @@ def panel_lines(
     theirs: dict[Panel, Sequence[Line]] = {}
     for panel, own in by_panel(series).items():
         lines = _series_lines(own, published, freezing)
-        if not panel.comparison.comparable:
+        if panel.why_not_comparable:
             found = [one for one in lines if one.published]
             if beside and found:
                 title = f"{protocol_title(panel.protocol)}, {AUTHORS}"

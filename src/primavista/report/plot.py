@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from primavista.bench.data import FolderData, compare_with_core50
+from primavista.bench.data import FolderData, why_not_comparable
 from primavista.bench.evaluate import Step
 from primavista.bench.folder import BatchMetrics, CellResult
 from primavista.bench.plan import BackboneSpec, Cell
@@ -86,7 +86,7 @@ def _runs(steps: Steps | Sequence[Steps]) -> list[list[Step]]:
 def _series_of_steps(name: str, runs: Sequence[Sequence[Step]]) -> Series:
     if not any(step.accuracy is not None for run in runs for step in run):
         raise InputError(f"there is nothing to draw for {name!r}: its steps have no test")
-    panel = Panel("?", "?", compare_with_core50(None), "", "")
+    panel = Panel("?", "?", why_not_comparable(None), "", "")
     cells = tuple(_cell_of_steps(name, number, run) for number, run in enumerate(runs))
     return Series(strategy_info(name).title, name, panel, cells)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.bench.data import CORe50Comparison, Data, DataFacts, compare_with_core50
+from primavista.bench.data import Data, DataFacts, why_not_comparable
 from primavista.bench.folder import (
     FAILED,
     FORMAT,
@@ -122,9 +122,9 @@ class StoredCell:
         return self.result.data if self.result else None
 
     @property
-    def comparison(self) -> CORe50Comparison:
-        """The comparison with the paper's accuracies that the recorded data allows."""
-        return compare_with_core50(self.facts)
+    def why_not_comparable(self) -> str:
+        """The reason why its accuracy cannot be compared with the paper's; empty if it can."""
+        return why_not_comparable(self.facts)
 
     @property
     def is_core50(self) -> bool:

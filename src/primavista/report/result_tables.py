@@ -355,11 +355,11 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
 
 
 def _parity_verdict(series: Series, target: MeanStd) -> Verdict:
-    ours, comparison = series.final(), series.panel.comparison
+    ours, reason = series.final(), series.panel.why_not_comparable
     if ours is None:
         return Verdict("no finished run", "open")
-    if not comparison.comparable:
-        return Verdict(f"not compared: {comparison.reason}", "open")
+    if reason:
+        return Verdict(f"not compared: {reason}", "open")
     if target.std is None:
         return Verdict("no deviation published", "open")
     if abs(ours.mean - target.mean) <= target.std:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from primavista.bench.data import CORe50Comparison
 from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
@@ -76,14 +75,15 @@ class Panel:
     Args:
         protocol: The name of the protocol.
         data_name: The name of the data set.
-        comparison: Whether its accuracies can be compared with the paper's, and if not, why.
+        why_not_comparable: Why its accuracies cannot be compared with the paper's; empty if they
+            can.
         key: The settings of the data set in full.
         title: The title of its figures.
     """
 
     protocol: str
     data_name: str
-    comparison: CORe50Comparison
+    why_not_comparable: str
     key: str
     title: str
 
@@ -242,7 +242,7 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
             more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
             title += f" ({', '.join([cell.data_name, *more])})"
         if (key, cell.protocol) not in panels or cell.status == "done":
-            panel = Panel(cell.protocol, cell.data_name, cell.comparison, key, title)
+            panel = Panel(cell.protocol, cell.data_name, cell.why_not_comparable, key, title)
             panels[key, cell.protocol] = panel
     return panels
 
