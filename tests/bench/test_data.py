@@ -72,14 +72,13 @@ WHOLE = {"size": 128, "train_sessions": 400, "train_frames": 119_894, "order": "
 @pytest.mark.parametrize(
     ("facts", "thin", "frames", "reason"),
     [
-        (CORe50Facts("object", "reduced", True), 1, 2_249, ""),
-        (CORe50Facts("object", "published", True), 1, 2_300, ""),
-        (CORe50Facts("object", "full", True), 1, 44_972, ""),
-        (CORe50Facts("object", "full", True), 20, 2_249, ""),
-        (CORe50Facts("object", "full", True), 10, 4_498, "not an official one"),
-        (CORe50Facts("object", "reduced", True), 20, 113, "not an official one"),
-        (CORe50Facts("category", "reduced", True), 1, 2_249, "categories"),
-        (CORe50Facts("object", "reduced", False), 1, 2_249, "a part of CORe50"),
+        (CORe50Facts("reduced", True), 1, 2_249, ""),
+        (CORe50Facts("published", True), 1, 2_300, ""),
+        (CORe50Facts("full", True), 1, 44_972, ""),
+        (CORe50Facts("full", True), 20, 2_249, ""),
+        (CORe50Facts("full", True), 10, 4_498, "not an official one"),
+        (CORe50Facts("reduced", True), 20, 113, "not an official one"),
+        (CORe50Facts("reduced", False), 1, 2_249, "a part of CORe50"),
         (None, 1, 2_249, "not CORe50"),
     ],
 )
@@ -107,7 +106,7 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
     (state,) = runs.states
     facts = read_result(state.path).data
     assert facts == DataFacts(
-        core50=CORe50Facts("object", "full" if kind == "store" else "reduced", complete=False),
+        core50=CORe50Facts("full" if kind == "store" else "reduced", complete=False),
         size=32,
         train_sessions=40,
         train_frames=160,

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("report")  # the large report is drawn by o
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
 CORE50_FACTS = {
-    "core50": {"labels": "object", "test_set": "reduced", "complete": True},
+    "core50": {"test_set": "reduced", "complete": True},
     "size": 128,
     "train_sessions": 400,
     "train_frames": 119_894,

@@ -189,7 +189,7 @@ def test_parity_by_hand(tmp_path: Path) -> None:
     [
         ({"core50": None}, "the data is not CORe50"),
         (
-            {"core50": {"labels": "object", "test_set": "reduced", "complete": False}},
+            {"core50": {"test_set": "reduced", "complete": False}},
             "the data is a part of CORe50 (400 training sessions, 119,894 frames)",
         ),
         ({"size": 64}, "the frames have 64 px, not 128"),

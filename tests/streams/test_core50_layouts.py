@@ -88,8 +88,8 @@ def test_folders_that_are_not_core50(tmp_path: Path) -> None:
         CORe50(tmp_path)
     with pytest.raises(FileError, match="no folder"):
         CORe50(tmp_path / "nothing")
-    with pytest.raises(InputError, match="labels"):
-        CORe50(tmp_path, labels="names")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="test must be"):
+        CORe50(tmp_path, test="names")  # type: ignore[arg-type]
     small(tmp_path, sessions=1, objects=1)
     (tmp_path / "s1" / "o1" / "Thumbs.db").write_bytes(b"x")
     assert CORe50(tmp_path).test == ()

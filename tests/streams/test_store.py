@@ -26,8 +26,7 @@ import torch
 import primavista as pv
 from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
-from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
-from primavista.streams.open import stream as open_stream
+from primavista.streams.dataset import CORe50Facts, DataSet, Session
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import damaged_sessions, open_store, pack, workers
 from primavista.streams.store.index import (
@@ -539,13 +538,12 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
     assert same(data, pack(data, tmp_path / "s"))
 
 
-@pytest.mark.parametrize("labels", ["object", "category"])
 @pytest.mark.parametrize("test", ["reduced", "published", "full"])
 def test_a_store_of_core50_says_what_it_holds_whatever_it_is_called(
-    core50_folder: Callable[..., Path], tmp_path: Path, test: str, labels: Labels
+    core50_folder: Callable[..., Path], tmp_path: Path, test: str
 ) -> None:
-    data = CORe50(core50_folder(), labels, test)
-    facts = CORe50Facts(labels, test, complete=False)  # type: ignore[arg-type]
+    data = CORe50(core50_folder(), test)  # type: ignore[arg-type]
+    facts = CORe50Facts(test, complete=False)  # type: ignore[arg-type]
     store = pack(data, tmp_path / "holidays")
     assert data.core50 == store.core50 == store.to("cpu").core50 == facts
     assert open_store(tmp_path / "holidays").core50 == facts
@@ -564,11 +562,10 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        {"labels": "object", "test_set": "half", "complete": True},
-        {"labels": "colour", "test_set": "full", "complete": True},
-        {"labels": "object", "test_set": "full", "complete": "yes"},
-        {"labels": ["object"], "test_set": "full", "complete": True},
-        {"labels": "object"},
+        {"test_set": "half", "complete": True},
+        {"test_set": "full", "complete": "yes"},
+        {"test_set": ["full"], "complete": True},
+        {"test_set": "full"},
         [1],
     ],
 )
@@ -577,15 +574,6 @@ def test_facts_that_are_not_ours_are_refused(tmp_path: Path, facts: object) -> N
     rewritten(tmp_path / "s" / INDEX, lambda record: record["plan"].update(core50=facts))
     with pytest.raises(pv.FileError, match="damaged or not the index"):
         load_index(tmp_path / "s" / INDEX)
-
-
-def test_an_index_with_too_few_objects_has_no_official_orders(tmp_path: Path) -> None:
-    pack(made(40), tmp_path / "s")
-    change = {"folder": str(tmp_path), "objects": [1]}
-    rewritten(tmp_path / "s" / INDEX, lambda record: record["plan"].update(change))
-    store = open_store(tmp_path / "s")
-    assert len(store.train) > 1
-    assert open_stream(store, "ni").source == "generated"
 
 
 def test_plans_tell_data_sets_of_equal_shape_apart() -> None:

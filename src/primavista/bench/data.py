@@ -108,14 +108,12 @@ class CORe50Data(FilesData):
         kind: "core50".
         size: The side of the frames in pixels.
         test: Which test frames, as in `CORe50`; None is the official reduced list.
-        labels: 50 objects or 10 categories.
         orders: Another folder with the official orders.
     """
 
     kind: Literal["core50"]
     size: Positive = 128
     test: TestFrames | None = None
-    labels: Literal["object", "category"] = "object"
     orders: str | None = None
 
 
@@ -306,7 +304,7 @@ def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int
         return data, 1 if test == "full" else REDUCED_EVERY
     if test == "full":
         frames = sum(map(len, store.test))
-        source = store.origin.folder if store.origin else "CORE50"
+        source = store.origin or "CORE50"
         raise InputError(
             f"the full test set is asked for, and {store.path} holds the "
             f"{store.core50.test_set} test set of CORe50 ({frames:,} frames): pack another store "
@@ -365,7 +363,7 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
 def why_not_comparable(facts: DataFacts | None) -> str:
     """Say why a run cannot be compared with the authors' results on CORe50; empty if it can.
 
-    It can on the complete CORe50 with object labels at 128 px, tested on an official test set.
+    It can on the complete CORe50 at 128 px, tested on an official test set.
 
     Args:
         facts: `data` of the run's `result.json`; None if the run is not done.
@@ -385,8 +383,6 @@ def why_not_comparable(facts: DataFacts | None) -> str:
     if not core50.complete:
         frames = f"{facts.train_sessions} training sessions, {facts.train_frames:,} frames"
         return f"the data is a part of CORe50 ({frames})"
-    if core50.labels != "object":
-        return "the labels are CORe50's categories"
     if facts.size != PUBLISHED_SIZE:
         return f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
     is_reduced = core50.test_set == "full" and facts.test_thin == REDUCED_EVERY

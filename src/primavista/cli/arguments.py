@@ -10,7 +10,7 @@ Args:
     deterministic: On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)
     device: auto, cpu or cuda.
     fps: Frames per second to take of videos (default: all).
-    labels: Objects (default) or categories: 50 or 10 of CORe50, 100 or 20 of CIFAR-100.
+    labels: CIFAR-100: object (100 classes, the default) or category (20 superclasses).
     max_frames: Frames that are used of each video, evenly spread.
     out: Folder of the results (default: in primavista-runs).
     overrides: key=value, e.g. data.frames=30 or runs=3; repeatable.

@@ -59,23 +59,9 @@ def consecutive_sessions(
 
 # The training sessions that make up one batch B_i.
 BatchSessions = tuple[Session, ...]
-Labels = Literal["object", "category"]
 TestFrames = Literal["reduced", "published", "full"]
 # (session, object), both from 1, as in the folder s1/o1 of CORe50.
 SessionKey = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The provenance of CORe50 data, by which its official orders are found.
-
-    Args:
-        folder: The folder of CORe50, which may hold official orders.
-        objects: The object, from 1, that each training session shows.
-    """
-
-    folder: Path
-    objects: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -83,13 +69,11 @@ class CORe50Facts:
     """The facts about a data set that is CORe50, however it is stored and whatever it is called.
 
     Args:
-        labels: "object" for 50 classes, "category" for 10.
         test_set: The test frames: the official "reduced" list (1 in 20), the "published" one (the
             reduced list, padded), or the "full" one.
         complete: True if no frame of CORe50 is missing.
     """
 
-    labels: Labels
     test_set: TestFrames
     complete: bool
 
@@ -105,7 +89,8 @@ class DataSet:
         test: The test sessions.
         classes: The name of each class.
         categories: The category of each class.
-        origin: The provenance of data in CORe50's layout and of its packed copies; None for others.
+        origin: The folder of CORe50 that the data was read or packed from, which may hold official
+            orders; None for other data.
         core50: The facts of CORe50 and of its packed copies; None for other data.
         note: What the user should know: how the data was split, what was left out.
         skipped: The number of pictures that could not be decoded and were left out.
@@ -117,18 +102,10 @@ class DataSet:
     test: tuple[Session, ...]
     classes: tuple[str, ...]
     categories: tuple[int, ...]
-    origin: Origin | None = field(default=None, kw_only=True, compare=False)
+    origin: Path | None = field(default=None, kw_only=True, compare=False)
     core50: CORe50Facts | None = field(default=None, kw_only=True, compare=False)
     note: str = field(default="", kw_only=True)
     skipped: int = field(default=0, kw_only=True)
-
-    @property
-    def objects(self) -> tuple[int, ...]:
-        """The object, from 1, that each training session shows: its class, except for CORe50
-        labelled by category."""
-        if self.origin is not None:
-            return self.origin.objects
-        return tuple(session.label + 1 for session in self.train)
 
     def __repr__(self) -> str:
         return (

@@ -8,7 +8,7 @@ for batch in stream(dataset, "nicv2-391", run=0):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -95,8 +95,7 @@ def open_dataset(
     Args:
         source: A source text or path as in `parse_source`, or a source that was parsed before.
         size: The side of the frames in pixels; 128 by default. A packed store has a fixed size.
-        labels: Objects (the default) or categories: 50 or 10 of CORe50, 100 classes or 20
-            superclasses of CIFAR-100.
+        labels: For CIFAR-100, "object" (100 classes, the default) or "category" (20 superclasses).
         sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
             divided into; 1 by default.
         test: For CORe50, which test frames to use; see `CORe50`.
@@ -156,8 +155,7 @@ def stream(
     The official order of the run is used if its files are there, and one of our generator
     otherwise. Official orders exist for "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391"
     in runs 0 to 9. They are read from the file lists in the folder of CORe50 or the one above it. A
-    packed copy looks in the folder that it was packed from. With category labels, the order is
-    that of the objects.
+    packed copy looks in the folder that it was packed from.
 
     Args:
         dataset: Any data set.
@@ -180,16 +178,7 @@ def stream(
     if official is not None:
         batches, source = official
         return Stream(dataset, batches, str(found), run, source)
-    objects = dataset.objects
-    by_class = found.name == "class-incremental"
-    if by_class or all(
-        s.label == thing - 1 for s, thing in zip(dataset.train, objects, strict=True)
-    ):
-        return found.stream(dataset, run)
-    drawn = found.stream(_labelled_by_object(dataset), run)
-    originals = {session.start: session for session in dataset.train}
-    batches = [[originals[session.start] for session in batch] for batch in drawn.batches]
-    return Stream(dataset, batches, drawn.name, run)
+    return found.stream(dataset, run)
 
 
 def scene_of(source: DataSource, size: int | None = None) -> Scene:
@@ -228,7 +217,7 @@ _VIDEO_OPTIONS = {"size", "skip_bad", "max_frames", "fps", "cache", "test_sessio
 # In this order; what none of them recognises is a folder of the user's own.
 READERS: dict[Kind, Reader] = {
     "store": Reader("a packed store", set(), is_store, open_store),
-    "core50": Reader("a CORe50 folder", {"size", "test", "labels", "skip_bad"}, is_core50, CORe50),
+    "core50": Reader("a CORe50 folder", {"size", "test", "skip_bad"}, is_core50, CORe50),
     "cifar100": Reader("CIFAR-100", {"size", "labels", "sessions"}, is_cifar100, cifar100),
     "list": Reader("a folder with a list", {"size", "skip_bad"}, is_listed, listed),
     "folder": Reader("a class/session folder", _VIDEO_OPTIONS, Path.is_dir, folder),
@@ -275,18 +264,3 @@ def _scene_values(source: str) -> dict[str, int]:
             f"the keys are {', '.join(SCENE_FIELDS)}"
         )
     return found
-
-
-def _labelled_by_object(dataset: DataSet) -> DataSet:
-    """Label the training sessions of a data set of categories by their objects."""
-    pairs = list(zip(dataset.objects, dataset.train, strict=True))
-    category = {thing - 1: session.label for thing, session in pairs}
-    count = max(dataset.objects)
-    return DataSet(
-        name=dataset.name,
-        frames=dataset.frames,
-        train=tuple(replace(session, label=thing - 1) for thing, session in pairs),
-        test=(),
-        classes=tuple(f"o{i + 1}" for i in range(count)),
-        categories=tuple(category.get(i, 0) for i in range(count)),
-    )

@@ -16,13 +16,11 @@ from primavista.errors import FileError, InputError
 from primavista.media.images import read_image
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
-from primavista.streams.conventions import category_names, object_names
+from primavista.streams.conventions import object_names
 from primavista.streams.core50.layout import core50_folder, picture_sessions
 from primavista.streams.dataset import (
     CORe50Facts,
     DataSet,
-    Labels,
-    Origin,
     SessionKey,
     TestFrames,
 )
@@ -44,7 +42,6 @@ class CORe50(DataSet):
 
     Args:
         path: The folder that holds `s1` .. `s11`, or `core50_128x128` with them.
-        labels: "object" for 50 classes, "category" for 10.
         test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
             list: every 20th frame of the full test set in the order of the official lists, 2,249.
             "published" is what the public results use: the reduced list padded to a multiple of
@@ -61,15 +58,12 @@ class CORe50(DataSet):
     def __init__(
         self,
         path: str | Path,
-        labels: Labels = "object",
         test: TestFrames = "reduced",
         *,
         size: int | None = None,
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        if labels not in ("object", "category"):
-            raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
         if test not in get_args(TestFrames):
             raise InputError(f"test must be 'reduced', 'full' or 'published'; got {test!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
@@ -77,32 +71,17 @@ class CORe50(DataSet):
         side = size or _side(whole, folder, bad)
         sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
         files = _training_files(sessions, folder) + _test_files(sessions, test)
-        classes, categories = _classes(sessions, labels)
-        labelled = [replace(one, label=_label(one.label, labels)) for one in files]
+        objects = max(thing for _, thing in sessions)  # classes up to the last existing object
         super().__init__(
-            **file_facts(labelled, side),
+            **file_facts(files, side),
             name=_name(sessions),
-            classes=classes,
-            categories=categories,
-            origin=Origin(folder, tuple(one.label + 1 for one in files if not one.is_test)),
-            core50=CORe50Facts(labels, test, _count(sessions) == TOTAL_FRAMES),
+            classes=object_names(objects, OBJECTS_PER_CATEGORY),
+            categories=tuple(i // OBJECTS_PER_CATEGORY for i in range(objects)),
+            origin=folder,
+            core50=CORe50Facts(test, _count(sessions) == TOTAL_FRAMES),
             note=bad.note,
             skipped=bad.skipped,
         )
-
-
-def _label(thing: int, labels: Labels) -> int:
-    return thing if labels == "object" else thing // OBJECTS_PER_CATEGORY
-
-
-def _classes(sessions: Sessions, labels: Labels) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names and categories of the classes, up to the last existing object."""
-    objects = max(thing for _, thing in sessions)
-    if labels == "category":
-        names = category_names(-(-objects // OBJECTS_PER_CATEGORY))
-        return names, tuple(range(len(names)))
-    names = object_names(objects, OBJECTS_PER_CATEGORY)
-    return names, tuple(i // OBJECTS_PER_CATEGORY for i in range(objects))
 
 
 def _key(one: SessionFiles) -> SessionKey:
