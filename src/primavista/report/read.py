@@ -33,8 +33,6 @@ from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
-CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
-FOR_A_FIGURE = ("fig:", "tab:")
 
 Status = Literal["done", "in progress", "failed"]
 
@@ -376,6 +374,5 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
 
 
 def _figure_group(group: GroupRecord, number: int) -> FigureGroup:
-    for_claims = group.plan == CLAIMS and not group.name.startswith(FOR_A_FIGURE)
-    claim = group.name.startswith(CLAIM) or for_claims
-    return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim, number)
+    name = group.name.removeprefix(CLAIM).strip()
+    return FigureGroup(name, group.title, group.name.startswith(CLAIM), number)

@@ -107,7 +107,6 @@ def build_page(
         _norms(data),
         _table_section(parity_table(data.series, target_accuracies(published))),
         _claims(data),
-        _behind_claims(data),
         _table_section(saturation_table(data.series)),
         _settings(data),
         _table_section(machine_table(data.cells)),
@@ -238,18 +237,6 @@ def _claims(data: ReportData) -> Section | None:
     tables = claims_table(data.claims, tested), comparisons_table(data.claims, tested)
     text = write_texts("claims", missing=missing)
     return _table_section(*tables, title="The claims of the text", text=text)
-
-
-def _behind_claims(data: ReportData) -> Section | None:
-    """Show the cells that were planned for a claim alone, as any other group."""
-    if not data.behind_claims:
-        return None
-    group = ReportGroup("The cells behind the claims", "claims", data.behind_claims)
-    curves = _curve_pictures(data, group)
-    part = Section("Accuracy against batches", pictures=curves["pictures"])
-    parts = (part,) if part.pictures else ()
-    tables = (final_table(group.file_stem("final"), "All measures", group.series),)
-    return Section(group.title, tables=tables, parts=parts, extra=curves["extra"])
 
 
 def _settings(data: ReportData) -> Section | None:
