@@ -73,7 +73,6 @@ WHOLE = {"size": 128, "train_sessions": 400, "train_frames": 119_894, "order": "
     ("facts", "thin", "frames", "reason"),
     [
         (CORe50Facts("reduced", True), 1, 2_249, ""),
-        (CORe50Facts("published", True), 1, 2_300, ""),
         (CORe50Facts("full", True), 1, 44_972, ""),
         (CORe50Facts("full", True), 20, 2_249, ""),
         (CORe50Facts("full", True), 10, 4_498, "not an official one"),

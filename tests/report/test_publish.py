@@ -221,6 +221,7 @@ def test_tables_are_sorted_with_the_best_in_bold_and_the_bound_last(main: Path) 
     assert "fig:" not in tex
     assert tex.count("NICv2-3 &") == 1
     assert "<b>72.5 ± 1.0</b>" in (main / "report.html").read_text("utf-8")
+    assert "**72.5 ± 1.0**" in (main / "tables" / "accuracy.md").read_text("utf-8")
 
 
 def test_the_best_of_each_block_by_hand() -> None:

@@ -538,7 +538,7 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
     assert same(data, pack(data, tmp_path / "s"))
 
 
-@pytest.mark.parametrize("test", ["reduced", "published", "full"])
+@pytest.mark.parametrize("test", ["reduced", "full"])
 def test_a_store_of_core50_says_what_it_holds_whatever_it_is_called(
     core50_folder: Callable[..., Path], tmp_path: Path, test: str
 ) -> None:

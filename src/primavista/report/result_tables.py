@@ -13,7 +13,7 @@ from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
 from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Series, by_panel, mean_std, number_range
+from primavista.report.series import MeanStd, Series, by_panel, mean_std
 from primavista.report.table import (
     Difference,
     Row,
@@ -51,22 +51,6 @@ def _stored(series: Series) -> Size | None:
     """Return the stored data in megabytes; None if it is rehearsal-free."""
     found = _megabytes(series, "stored_bytes")
     return found if found and found.value else None
-
-
-def _unfinished_runs(series: Series) -> str | None:
-    """Return how far each unfinished run got."""
-    parts = []
-    for cell in series.cells:
-        if cell.status != "done":
-            state = "failed" if cell.status == "failed" else "at"
-            of = f"/{cell.batches}" if cell.batches else ""
-            parts.append(f"run {cell.run} {state} {cell.reached}{of}")
-    return "; ".join(parts) or None
-
-
-def _transfer_frames(series: Series) -> str | None:
-    """Return the numbers of frames that forward transfer was measured on."""
-    return number_range(map(int, series.finals("transfer_frames").values()))
 
 
 PROTOCOL = Column("protocol", lambda one: one.panel.title)
@@ -204,9 +188,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         *(PROTOCOL, STRATEGY, FINAL, RUNS, TEST_FRAMES, STORED),
         Column(f"without run {', '.join(map(str, tuned))} (%)", untuned),
         *MEASURES.values(),
-        Column("frames for forward transfer", _transfer_frames),
         ORDERS,
-        Column("unfinished", _unfinished_runs),
     )
     table = series_table(name, title, chosen, columns, 5)
     notes = write_texts("final", cells=cells, retrained=retrained_note(cells))

@@ -1,4 +1,4 @@
-"""A table, written once and shown as HTML and LaTeX by Jinja templates, and as CSV."""
+"""A table, written once and shown as HTML, Markdown and LaTeX by Jinja templates, and as CSV."""
 
 from __future__ import annotations
 
@@ -208,6 +208,11 @@ def _csv_values(value: Value) -> list[CsvValue]:
         case Difference() | Size():
             return [float(value), None, None]
     return [value, None, None]
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table as Markdown, for a page of documentation; notes are paragraphs below it."""
+    return str(templates().get_template("table.md.jinja").render(table=table))
 
 
 def to_latex(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ def templates() -> Any:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader("primavista.report", "."),
     )
-    environment.filters.update(latex=escape_latex, listed=listed)
+    environment.filters.update(latex=escape_latex, markdown=escape_markdown, listed=listed)
     return environment
 
 
@@ -41,6 +42,16 @@ def write_texts(place: str, **values: Any) -> tuple[str, ...]:
     macro = getattr(templates().get_template("texts.jinja").module, place)
     paragraphs = str(macro(**values)).split("\n\n")
     return tuple(" ".join(one.split()) for one in paragraphs if one.strip())
+
+
+def escape_markdown(text: str) -> str:
+    """Return any text in a form that Markdown shows as it is.
+
+    >>> print(escape_markdown("AR1* | <b>"))
+    AR1\\* \\| &lt;b>
+    """
+    safe = re.sub(r"([\\`*_|\[\]~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+    return " ".join(safe.split())
 
 
 _LATEX = str.maketrans(

@@ -14,14 +14,14 @@ from primavista.report.figures import WIDTHS, printed_width
 from primavista.report.published import PAPER, read_published
 from primavista.report.read import read_results
 from primavista.report.sections import Page, build_page
-from primavista.report.table import to_csv, to_latex
+from primavista.report.table import to_csv, to_latex, to_markdown
 from primavista.report.texts import escape_latex, templates
 from primavista.storage.disk import replacing
 
 MEDIA = {"csv": "text/csv", "tex": "application/x-tex"}  # of the files that the page offers
 Files = Mapping[str, str]  # the name of each file of a table or paragraph, and its content
 FIGURE_KINDS = ("pdf", "svg", "png")
-TABLE_KINDS = {"csv": to_csv, "tex": to_latex}
+TABLE_KINDS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
 
 def write_report(

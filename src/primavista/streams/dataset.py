@@ -59,7 +59,7 @@ def consecutive_sessions(
 
 # The training sessions that make up one batch B_i.
 BatchSessions = tuple[Session, ...]
-TestFrames = Literal["reduced", "published", "full"]
+TestFrames = Literal["reduced", "full"]
 # (session, object), both from 1, as in the folder s1/o1 of CORe50.
 SessionKey = tuple[int, int]
 
@@ -69,8 +69,7 @@ class CORe50Facts:
     """The facts about a data set that is CORe50, however it is stored and whatever it is called.
 
     Args:
-        test_set: The test frames: the official "reduced" list (1 in 20), the "published" one (the
-            reduced list, padded), or the "full" one.
+        test_set: The test frames: the official "reduced" list (1 in 20), or the "full" one.
         complete: True if no frame of CORe50 is missing.
     """
 

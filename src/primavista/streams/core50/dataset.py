@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import cycle, groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -30,7 +30,6 @@ OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
 TOTAL_FRAMES = 164_866
 REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
-PUBLISHED_MULTIPLE = 100  # published accuracies are over a multiple of this number of frames
 
 Sessions = Mapping[SessionKey, SessionFiles]
 
@@ -44,8 +43,6 @@ class CORe50(DataSet):
         path: The folder that holds `s1` .. `s11`, or `core50_128x128` with them.
         test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
             list: every 20th frame of the full test set in the order of the official lists, 2,249.
-            "published" is what the public results use: the reduced list padded to a multiple of
-            100 by its own first frames, 2,300.
         size: The side of the frames in pixels. The default is the size on disk.
         skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while `skip_bad` checks pictures.
@@ -65,7 +62,7 @@ class CORe50(DataSet):
         progress: Progress | None = None,
     ) -> None:
         if test not in get_args(TestFrames):
-            raise InputError(f"test must be 'reduced', 'full' or 'published'; got {test!r}")
+            raise InputError(f"test must be 'reduced' or 'full'; got {test!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
@@ -115,9 +112,6 @@ def _test_files(sessions: Sessions, test: TestFrames) -> list[SessionFiles]:
     frames = [(key, path) for key in keys for path in sessions[key].pictures]
     if test != "full":
         frames = frames[::REDUCED_EVERY]
-    if test == "published":  # the reduced list, padded by its own first frames
-        missing = -len(frames) % PUBLISHED_MULTIPLE
-        frames = list(islice(cycle(frames), len(frames) + missing))
     return [
         replace(sessions[key], pictures=tuple(path for _, path in chosen), is_test=True)
         for key, chosen in groupby(frames, key=lambda frame: frame[0])
