@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.data import app, open_data
+from primavista.media.images import centre_square
 from primavista.streams.open import parse_source, scene_of
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
@@ -53,11 +54,12 @@ def test_drawn_packed_verified_and_looked_at(tmp_path: Path) -> None:
     data, truth = open_store(tmp_path / "store"), materialise(SMALL)
     assert torch.equal(data.frames[torch.arange(24)], truth.frames[torch.arange(24)])
     assert "all 24 frames" in done("verify", tmp_path / "store")
-    done("sheet", tmp_path / "store", tmp_path / "sheet.png", "--thumb", 16)
+    done("sheet", tmp_path / "store", tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as picture:
         sheet = np.array(picture.convert("RGB"))
-    middle = truth.frames[torch.tensor([2])][0].numpy()  # of the first session of the first class
-    windows = np.lib.stride_tricks.sliding_window_view(sheet, (16, 16, 3)).reshape(-1, 16, 16, 3)
+    # of the first session of the first class
+    middle = centre_square(truth.frames[torch.tensor([2])][0].numpy(), 64)
+    windows = np.lib.stride_tricks.sliding_window_view(sheet, (64, 64, 3)).reshape(-1, 64, 64, 3)
     assert (np.abs(windows.astype(int) - middle).max((1, 2, 3)) == 0).any()
 
 

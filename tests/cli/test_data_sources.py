@@ -215,9 +215,9 @@ def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
 
 def test_the_picture_that_was_written_is_named(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    output = done("matrix", SOURCE, tmp_path / "m")
-    assert f"wrote {tmp_path / 'm.png'}: " in output
+    assert f"wrote {tmp_path / 'm.png'}: " in done("matrix", SOURCE, tmp_path / "m.png")
     assert (tmp_path / "m.png").is_file()
+    assert isinstance(run("matrix", SOURCE, tmp_path / "m").exception, pv.InputError)
     assert "nicv2-N" in " ".join(done("matrix", "--help").split())
 
 

@@ -400,8 +400,8 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     )
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert "bad/result.json" in words
-    assert "it does not hold a JSON object" in words
-    assert "format 7; this version reads 1" in words
+    assert "Input should be a valid dictionary" in words
+    assert "run.json has an invalid field format" in words
     assert "Failed cells: 4 of 7" in words
     assert "Cells in progress: 2 of 7" in words
 

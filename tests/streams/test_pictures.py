@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.pictures import (
     BAND,
@@ -23,7 +22,6 @@ from primavista.streams.pictures import (
     first_batches,
     order_matrix,
     protocol_row,
-    save_stream_picture,
 )
 from primavista.streams.protocols import nc, ni, nic, nicv2
 
@@ -105,7 +103,7 @@ def test_the_key_of_the_order_picture_is_not_cut_off(width: float) -> None:
 )
 def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) -> None:
     stream = make(core50_shape())  # type: ignore[operator]
-    axes = draw_stream(stream).axes[0]
+    axes = draw_stream(stream, 12.0).axes[0]
     cells, frames = axes.collections
     matrix = order_matrix(stream)
     firsts = first_batches(matrix)
@@ -120,16 +118,6 @@ def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) 
         column, row = path.vertices[0] - 0.5
         assert matrix[int(row), int(column)] > 0
         assert to_hex(colour).upper() == PALETTE[int(row) // 5]
-
-
-def test_pictures_are_written_and_bad_paths_named(tmp_path: Path) -> None:
-    stream = nicv2(tiny(), first=[0])
-    for ending in ("png", "svg"):
-        save_stream_picture(stream, tmp_path / f"order.{ending}", dpi=50)
-        assert (tmp_path / f"order.{ending}").stat().st_size > 1000
-    for bad in (tmp_path / "no" / "x.png", tmp_path / "x.docx"):
-        with pytest.raises(FileError, match="cannot write"):
-            save_stream_picture(stream, bad)
 
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue
@@ -194,13 +182,6 @@ def test_a_contact_sheet_of_sessions() -> None:
     assert pixel(sheet, 2, 1, 3) == (255, 255, 255)  # missing
 
 
-def test_a_contact_sheet_of_some_classes_and_sessions() -> None:
-    sheet = contact_sheet(tiny(), columns=2, classes=[1, 0], tile=20)
-    assert pixel(sheet, 0, 1, 2) == (140, 140, 140)
-    assert pixel(sheet, 1, 0, 2) == (20, 20, 20)
-
-
-def test_contact_sheets_that_cannot_be() -> None:
-    for options in ({"tile": 2}, {"classes": []}, {"classes": [0] * 10_000}):
-        with pytest.raises(InputError, match="choose 1 to"):
-            contact_sheet(tiny(), **options)  # type: ignore[arg-type]
+def test_a_contact_sheet_of_many_classes_has_some_of_them() -> None:
+    data = core50_shape(frames=2)
+    assert contact_sheet(data, tile=20).height == 14 + 17 * 22  # every third of 50

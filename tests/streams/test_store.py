@@ -151,11 +151,11 @@ def test_processes_are_started_where_they_pay(
     )
     assert same(data, pack(lazy, tmp_path / "quick"))
     assert started == []
-    monkeypatch.setattr(workers, "WORTHWHILE_SECONDS", 0)
+    monkeypatch.setattr(workers, "WORTHWHILE_CHUNKS", 4)
     assert same(data, pack(lazy, tmp_path / "slow"))
-    assert started == [[1, 2, 3]]
+    assert started == [[0, 1, 2, 3]]
     assert same(data, pack(lazy, tmp_path / "asked", 2))
-    assert started == [[1, 2, 3], [0, 1, 2, 3]]
+    assert started == [[0, 1, 2, 3]] * 2
     assert (
         contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
     )

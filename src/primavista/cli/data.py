@@ -26,7 +26,6 @@ app = CommandGroup(
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-SHEET_ROWS, SHEET_COLUMNS = 20, 11
 Labels = Literal["object", "category"]
 Sessions = Annotated[int | None, typer.Option(min=1)]
 
@@ -135,7 +134,6 @@ def verify(store: Path) -> None:
 def sheet(
     source: str,
     picture: Path,
-    thumb: Annotated[int, typer.Option(min=8, max=1024)] = 64,
     skip_bad: bool = False,
 ) -> None:
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
@@ -146,14 +144,10 @@ def sheet(
 
     Args:
         picture: PNG file to write.
-        thumb: Side of a thumbnail in pixels.
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(source, skip_bad=skip_bad)
-    step = max(1, -(-len(data.classes) // SHEET_ROWS))
-    classes = range(0, len(data.classes), step)
-    image = contact_sheet(data, classes=classes, columns=SHEET_COLUMNS, tile=thumb)
+    image = contact_sheet(open_data(source, skip_bad=skip_bad))
     with file_errors("write", picture, CHOOSE_FOLDER):
         image.save(picture, "PNG")
     typer.echo(f"wrote {picture}")
@@ -183,8 +177,9 @@ def matrix(
         order: Number of the random order.
         orders: Folder with the official orders (default: that of CORe50).
     """
+    from primavista.report.plot import plot
     from primavista.streams.open import stream as open_stream
-    from primavista.streams.pictures import protocol_row, save_stream_picture
+    from primavista.streams.pictures import protocol_row
 
     data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
@@ -198,7 +193,7 @@ def matrix(
     table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
     Console().print(table)
     if picture is not None:
-        path = save_stream_picture(stream, picture)
+        path = plot(stream, width="page").save(picture)
         batches = f"{len(stream)} batches ({stream.source})"
         typer.echo(f"wrote {path}: {stream.name}, run {order}, {batches}")
 
