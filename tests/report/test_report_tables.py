@@ -17,7 +17,6 @@ from primavista.report.series import MeanStd, build_series, mean_curve, mean_std
 from primavista.report.setting_tables import changed_table, preset_table
 from primavista.report.table import (
     Difference,
-    Size,
     Table,
     Verdict,
     format_value,
@@ -109,12 +108,12 @@ def test_efficiency_against_the_paper(tmp_path: Path) -> None:
     make_cell(tmp_path, "naive", "nicv2-79", 0)
     table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     nothing = (None, None, None)  # the paper has no times on another protocol
-    none, two = Size(0.0), Size(2.0)
+    none, two = 0.0, 2.0
     assert table.rows == (
         ("NICv2-79", "Naive", 1, *map(one_run, (0.75, 0.05, 0.2)), none, two, *nothing),
         # 1 and 3 minutes
         ("NICv2-391", "AR1*", 2, *times(2.0, 2**0.5), none, two, 39.9, 0.0, 12.2),
-        ("NICv2-391", "Cumulative", 2, *times(10.0, 0.0), Size(3.0), two, 2826.2, 4712.3, 0.0),
+        ("NICv2-391", "Cumulative", 2, *times(10.0, 0.0), 3.0, two, 2826.2, 4712.3, 0.0),
     )
     assert table.columns[3:6] == ("learning (min)", "solving (min)", "testing (min)")
 
@@ -373,7 +372,7 @@ def test_what_is_stored_stands_beside_the_accuracy(tmp_path: Path) -> None:
     table = final_table("final", "Final", build_series(read_results(tmp_path).cells))
     assert table.columns[4:6] == ("test frames", "stored data (MB)")
     assert {row[1]: row[5] for row in table.rows} == {
-        "latent replay (rehearses)": Size(6.0),
+        "latent replay (rehearses)": 6.0,
         "Naive": None,
     }
 

@@ -17,7 +17,6 @@ from primavista.report.series import MeanStd, Series, by_panel, mean_std
 from primavista.report.table import (
     Difference,
     Row,
-    Size,
     Table,
     Value,
     Verdict,
@@ -47,10 +46,9 @@ class Column:
     better: Better | None = None
 
 
-def _stored(series: Series) -> Size | None:
+def _stored(series: Series) -> float | None:
     """Return the stored data in megabytes; None if it is rehearsal-free."""
-    found = _megabytes(series, "stored_bytes")
-    return found if found and found.value else None
+    return _megabytes(series, "stored_bytes") or None
 
 
 PROTOCOL = Column("protocol", lambda one: one.panel.title)
@@ -195,7 +193,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
     return replace(table, notes=notes)
 
 
-def _megabytes(series: Series, field: str) -> Size | None:
+def _megabytes(series: Series, field: str) -> float | None:
     """Return the mean over runs of the largest size that a run had after any batch."""
 
     def largest(cell: StoredCell) -> float | None:
@@ -204,7 +202,7 @@ def _megabytes(series: Series, field: str) -> Size | None:
         return max(known) / MEGABYTE if known else None
 
     mean = series.over_runs(largest)
-    return Size(mean.mean) if mean else None
+    return mean.mean if mean else None
 
 
 def pairwise_table(name: str, series: Sequence[Series]) -> Table:
