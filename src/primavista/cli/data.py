@@ -184,13 +184,8 @@ def matrix(
     data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
-    table = Table(
-        "protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)"
-    )
-    low, high = row.incremental_classes
-    later = f"{low}" if low == high else f"{low} to {high}"
-    counts = [str(n) for n in (row.batches, row.initial_classes, row.initial_images)]
-    table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
+    table = Table(*row)
+    table.add_row(*row.values())
     Console().print(table)
     if picture is not None:
         path = plot(stream, width="page").save(picture)

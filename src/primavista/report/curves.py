@@ -81,9 +81,10 @@ def _series_lines(
     for one in series:
         style = LINE_STYLES[seen[one.strategy] % len(LINE_STYLES)]
         seen[one.strategy] += 1
-        look, scheme = look_of(strategy_info(one.strategy)), FREEZING.get(one.freeze)
+        look = look_of(strategy_info(one.strategy))
         if freezing:
-            look, style = scheme.look if scheme else look, "-"
+            style = "-"
+            _, look = FREEZING.get(one.freeze, ("", look))
         theirs = published.get(one.published_key)
         is_variant = one.name != strategy_info(one.strategy).title and one.norm != "bn"
         over = [] if theirs is None or is_variant else theirs.curve()

@@ -130,10 +130,8 @@ def _by_freezing(group: ReportGroup) -> ReportGroup:
     """Name the series by what is frozen and sort them in the paper's order."""
     order = [*FREEZING]
     order += [one.freeze for one in group.series if one.freeze not in FREEZING]
-    named = []
-    for one in sorted(group.series, key=lambda one: order.index(one.freeze)):
-        scheme = FREEZING.get(one.freeze)
-        named.append(replace(one, name=scheme.title) if scheme else one)
+    in_order = sorted(group.series, key=lambda one: order.index(one.freeze))
+    named = [replace(one, name=FREEZING.get(one.freeze, (one.name,))[0]) for one in in_order]
     return replace(group, series=named)
 
 

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.info import Look
-
-
-@dataclass(frozen=True)
-class FreezingScheme:
-    """A value of the option `freeze` as fig:NI shows it.
-
-    Args:
-        title: The name of its curve.
-        look: How figures draw it.
-    """
-
-    title: str
-    look: Look
-
 
 # Data sets that have another name in figures and sentences than in files.
 DATA_TITLES = {
@@ -30,12 +15,12 @@ DATA_TITLES = {
     "cifar100": "CIFAR-100",
 }
 
-# In the order of the paper's fig:NI.
+# The name and the look of each value of the option `freeze`, in the order of the paper's fig:NI.
 FREEZING = {
-    "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "X")),
-    "depthwise": FreezingScheme("depthwise frozen", Look("#d55e00", "o")),
-    "pointwise": FreezingScheme("pointwise frozen", Look("#0072b2", "s")),
-    "all": FreezingScheme("all convolutions frozen", Look("#009e73", "D")),
+    "none": ("nothing frozen", Look("#4a4a4a", "X")),
+    "depthwise": ("depthwise frozen", Look("#d55e00", "o")),
+    "pointwise": ("pointwise frozen", Look("#0072b2", "s")),
+    "all": ("all convolutions frozen", Look("#009e73", "D")),
 }
 
 

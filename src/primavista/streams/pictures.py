@@ -6,7 +6,6 @@ They are the class-by-batch matrix of the paper, its table of protocols, and con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,29 +39,8 @@ SHEET_ROWS, SHEET_COLUMNS = 20, 11
 MOST_NAMES = 60  # classes; the names of more would overlap
 
 
-@dataclass(frozen=True)
-class ProtocolRow:
-    """A row of the paper's table of protocols (`tab:nic`).
-
-    Args:
-        protocol: The name of the protocol.
-        batches: The number of batches.
-        initial_classes: The number of classes in batch 1.
-        initial_images: The number of images in batch 1.
-        incremental_classes: The fewest and the most classes in a later batch.
-        incremental_images: The mean number of images in a later batch.
-    """
-
-    protocol: str
-    batches: int
-    initial_classes: int
-    initial_images: int
-    incremental_classes: tuple[int, int]
-    incremental_images: float
-
-
-def protocol_row(stream: Stream) -> ProtocolRow:
-    """Compute the row of `tab:nic` for any stream.
+def protocol_row(stream: Stream) -> dict[str, str]:
+    """Compute the row of the paper's table of protocols, `tab:nic`, for any stream.
 
     The paper counts sessions as classes; here two sessions of one class count once.
 
@@ -70,7 +48,7 @@ def protocol_row(stream: Stream) -> ProtocolRow:
         stream: A stream with at least one batch.
 
     Returns:
-        The row.
+        The values as text, by the titles of their columns.
 
     Raises:
         InputError: If the stream has no batches.
@@ -79,11 +57,16 @@ def protocol_row(stream: Stream) -> ProtocolRow:
         raise InputError("the stream has no batches")
     classes = [len({session.label for session in batch}) for batch in stream.batches]
     images = [sum(map(len, batch)) for batch in stream.batches]
-    later = classes[1:] or [0]
+    later = sorted(set(classes[1:] or [0]))
     mean = sum(images[1:]) / max(1, len(images) - 1)
-    return ProtocolRow(
-        stream.name, len(classes), classes[0], images[0], (min(later), max(later)), mean
-    )
+    return {
+        "protocol": stream.name,
+        "batches": str(len(classes)),
+        "initial classes": str(classes[0]),
+        "initial images": str(images[0]),
+        "incremental classes": " to ".join(map(str, later[:1] + later[1:][-1:])),
+        "incremental images (mean)": f"{mean:.0f}",
+    }
 
 
 def order_matrix(stream: Stream) -> np.ndarray[Any, np.dtype[np.int64]]:
