@@ -36,6 +36,7 @@ from accuracy import pack, pack_rendered
 
 from primavista.backbones.reference import generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.strangers import LessonFamiliarity
 from primavista.networks.base import build
 from primavista.networks.middle import MiddleBackbone
 
@@ -184,8 +185,8 @@ def rendered_tasks(data: Data, facts: dict[str, Any], splits: int) -> Iterator[T
 class Scored:
     """Test frames with scores and familiarity, made by a rule."""
 
-    def __init__(self, scores: Floats, familiarity: Floats) -> None:
-        self.scores, self.familiarity = scores, familiarity
+    def __init__(self, scores: Floats, familiarity: Floats, correlation: float = 1.0) -> None:
+        self.scores, self.familiarity, self.correlation = scores, familiarity, correlation
 
 
 Rule = Callable[[Task, Floats], Scored]
@@ -228,8 +229,10 @@ def by_lessons(task: Task, frames: Floats) -> Scored:
     taught_head(head, z, task)
     count = len(task.taught)
     scores = head.scores(z[frames], count)
-    told = head.familiarity(count)(z[frames].astype(np.float64), scores.argmax(1))
-    return Scored(scores, told)
+    familiar = head.familiarity(count)
+    assert isinstance(familiar, LessonFamiliarity)
+    told = familiar(z[frames].astype(np.float64), scores.argmax(1))
+    return Scored(scores, told, familiar.correlation)
 
 
 RULES: dict[str, Rule] = {"cosine": cosine, "lessons": by_lessons}

@@ -1,14 +1,22 @@
-"""Measure how well and how fast taught objects are located in rendered pictures.
+"""Measure how well and how fast taught objects are located, and how often one is found in vain.
 
     python benchmarks/locate.py --time               # the table, over three seeds
     python benchmarks/locate.py --seeds 11           # one seed
     python benchmarks/locate.py --annotate FILE.jpg  # ten pictures with boxes
+    python benchmarks/locate.py --core50 ../shared/data/core50_frames.tar --seeds 0 1 2
 
 Ten objects are taught with two lessons each, held in the middle of the frames as usual. The test
 pictures show one to four of them and up to two strangers, in rooms that were not used for teaching,
 at sizes from a fifth of the height of the picture to the full height. There are two baselines: the
 answer of `predict` with the whole picture as its box, and a sliding window of separate passes, 24
 crops per picture.
+
+Other pictures show no taught object: only a room, or a room with one or two strangers. A stranger
+is another object of the category of a taught one. Everything that is found there is wrong.
+
+With `--core50` the pictures are genuine frames of CORe50: of ten categories, three or five are
+taught, each in places of its own. Frames of the other categories, alone and side by side, are
+pictures without a taught object; frames of the taught ones in other places show how much is found.
 """
 
 from __future__ import annotations
@@ -16,6 +24,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -185,6 +195,18 @@ def test_pictures(seed: int, count: int) -> list[Picture]:
     return found
 
 
+def pictures_without(seed: int, count: int, strangers: bool) -> list[Picture]:
+    """Draw pictures without a taught object: only a room, or a room with one or two strangers."""
+    found = []
+    for number in range(count):
+        drawn = torch.Generator().manual_seed(5000 + number)
+        shown = torch.randperm(CATEGORIES, generator=drawn)[: 1 + number % 2] * 2 + 2
+        objects = shown.tolist() if strangers else []
+        room, first = ROOMS[number % len(ROOMS)], 1500 if strangers else 1000
+        found.append(_picture(tableau(scene_of(seed), objects, room, first + number)))
+    return found
+
+
 def _picture(drawing: Tableau) -> Picture:
     taught = tuple(one for one in drawing.shown if one.object % 2)
     return Picture(
@@ -196,8 +218,8 @@ Method = Callable[[Learner, np.ndarray], list[Located]]
 
 
 def located(learner: Learner, frame: np.ndarray) -> list[Located]:
-    """Call `learner.locate` with a low threshold, since average precision ranks the boxes."""
-    return learner.locate(frame, threshold=0.5)
+    """Call `learner.locate` without a threshold, since average precision ranks the boxes."""
+    return learner.locate(frame, threshold=0)
 
 
 def whole_frame(learner: Learner, frame: np.ndarray) -> list[Located]:
@@ -269,6 +291,9 @@ def measure(seed: int, arguments: argparse.Namespace) -> dict[str, dict[str, flo
         for text, sizes in ranges.items():
             rows[f"{name}, {text}"] = score(pictures, answers, sizes)
     rows["at the threshold"] = at_threshold(learner, pictures)
+    for name, strangers in (("empty rooms", False), ("only strangers", True)):
+        others = pictures_without(seed, arguments.without, strangers)
+        rows[name] = found_in(learner, [picture.frame for picture in others])
     if arguments.time:
         rows["ms per frame"] = times(learner, pictures)
     for name, row in rows.items():
@@ -321,6 +346,73 @@ def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, flo
     return {"objects": objects, "boxes": sum(kinds.values()), **kinds}
 
 
+def found_in(learner: Learner, frames: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return how many pictures have a box at the learner's own threshold, and count the boxes."""
+    boxes = [len(learner.locate(frame)) for frame in frames]
+    return {
+        "pictures": len(boxes),
+        "with a box, %": 100 * float(np.mean([count > 0 for count in boxes])),
+        "boxes per 100 pictures": 100 * float(np.mean(boxes)),
+    }
+
+
+Sessions = dict[tuple[str, int], list[np.ndarray]]
+
+
+def core50_sessions(archive: Path) -> Sessions:
+    """Read the frames of CORe50 by category and session."""
+    found: Sessions = {}
+    with tarfile.open(archive) as tar:
+        for name in sorted(name for name in tar.getnames() if name.endswith(".jpg")):
+            category, session, _ = name.split("/")
+            stored = tar.extractfile(name)
+            assert stored is not None
+            frame = np.array(Image.open(stored).convert("RGB"))
+            found.setdefault((category, int(session[1:])), []).append(frame)
+    return found
+
+
+def film(stills: Sequence[np.ndarray], draw: random.Random) -> np.ndarray:
+    """Make a lesson of 15 frames from stills, by turns: moved, zoomed and lit anew."""
+    frames = []
+    for k in range(15):
+        still = stills[k % len(stills)]
+        side = draw.randint(108, 128)
+        left, top = (draw.randint(0, 128 - side) for _ in range(2))
+        part = Image.fromarray(still).crop((left, top, left + side, top + side))
+        pixels = np.asarray(part.resize((192, 192), Image.Resampling.BICUBIC), np.float64)
+        frames.append((pixels * draw.uniform(0.85, 1.15)).clip(0, 255).astype(np.uint8))
+    return np.stack(frames)
+
+
+def measure_core50(sessions: Sessions, seed: int, blank: Learner) -> dict[str, dict[str, float]]:
+    """Teach some categories of CORe50, and count what is found in frames of all of them."""
+    rows: dict[str, dict[str, float]] = {}
+    for count, lessons in ((3, 1), (5, 1), (5, 3)):
+        draw = random.Random(f"{seed}/{count}/{lessons}")
+        learner, used = blank.untaught(), set()
+        taught = draw.sample(sorted({category for category, _ in sessions}), count)
+        places = draw.sample(range(1, 12), 11)
+        for i, category in enumerate(taught):
+            own = [place for place in places if (category, place) in sessions]
+            for place in (own[i:] + own[:i])[:lessons]:
+                learner.learn(film(sessions[category, place], draw), category, coach=False)
+                used.add(place)
+        others = [draw.choice(stills) for (c, _), stills in sessions.items() if c not in taught]
+        draw.shuffle(others)
+        pairs = [
+            np.concatenate(two, axis=1) for two in zip(others[::2], others[1::2], strict=False)
+        ]
+        known = [(c, k) for c, k in sessions if c in taught and k not in used]
+        name = f"{count} categories, lessons each: {lessons}"
+        rows[f"{name}, strangers"] = found_in(learner, others)
+        rows[f"{name}, two strangers"] = found_in(learner, pairs)
+        rows[f"{name}, taught"] = found_in(learner, [draw.choice(sessions[key]) for key in known])
+    for name, row in rows.items():
+        print(f"seed {seed}: {name:28} {json.dumps(row)}", flush=True)
+    return rows
+
+
 def annotate(seed: int, arguments: argparse.Namespace) -> None:
     """Write a sheet of ten test pictures with the found boxes and, in white, the true ones."""
     from primavista.cli.annotate import draw_boxes
@@ -349,6 +441,10 @@ def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pictures", type=int, default=40, help="of each seed")
+    parser.add_argument(
+        "--without", type=int, default=20, help="pictures without a taught object, of each kind"
+    )
+    parser.add_argument("--core50", type=Path, help="the archive with frames of CORe50")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--strategy", default="prima")
     parser.add_argument("--engine", default="auto")
@@ -361,7 +457,12 @@ def main() -> None:
     if arguments.annotate is not None:
         annotate(arguments.seeds[0], arguments)
         return
-    runs = [measure(seed, arguments) for seed in arguments.seeds]
+    if arguments.core50 is not None:
+        sessions = core50_sessions(arguments.core50)
+        blank = Learner(arguments.strategy, device="cpu", engine=arguments.engine)
+        runs = [measure_core50(sessions, seed, blank) for seed in arguments.seeds]
+    else:
+        runs = [measure(seed, arguments) for seed in arguments.seeds]
     print("\n".join(summary(runs)))
     if arguments.out is not None:
         figures = dict(zip(map(str, arguments.seeds), runs, strict=True))

@@ -1,15 +1,16 @@
 """Measure how often strangers are taken for a taught object, and how many known frames are kept.
 
     python benchmarks/first_lessons.py --features --sets core50 signs rendered   # once
-    python benchmarks/strangers.py --size 128
+    python benchmarks/strangers.py --size 128 --picture strangers.png
     python benchmarks/strangers.py --size 224 --backbone efficientnet_lite0 --sets core50 stay
 
 K classes are taught with V lessons each; the test sessions show these and all other classes. The
 table gives the AUROC of familiarity; the strangers taken and the known frames kept at the
 threshold, as mean and standard deviation over the draws; the known frames that could be kept at the
-threshold that takes one stranger in eight in the draw, which only an oracle knows; and the
-confidence when right, when wrong and for strangers, with its expected calibration error. The cases
-are:
+threshold that takes one stranger in eight in the draw, which only an oracle knows; the strangers
+taken and the known kept of whole sessions, fused as a video; and the confidence when right, when
+wrong and for strangers, with its expected calibration error. `--picture` draws the share of
+strangers that each threshold promises against the share that it takes. The cases are:
 
 - `core50 KxV`: categories, each in sessions of its own, three test sessions drawn at random;
   `own place`: each in one session, tested where nothing was taught
@@ -50,13 +51,17 @@ from first_lessons import (
 from torch.nn import functional
 
 from primavista.heads.open_set import LESSON_THRESHOLD
+from primavista.learner.watch import fused_rank
 from primavista.networks.base import build
 from primavista.networks.middle import MiddleBackbone
 
 BACKBONE = "mobilenet_v1"
-LESSONS = (1, 3)
+LESSONS = (1, 2, 3)
+SOURCES = {"own place": "core50 own place"}  # columns that do not begin with their data
 SESSIONS = range(1, 12)
 STAYS = (1, 2, 4, 5, 6, 8, 9, 11)  # the sessions of the fixed camera
+PROMISED = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+COLOURS = {"core50": "#0072b2", "signs": "#d55e00", "rendered": "#009e73", "stay": "#cc79a7"}
 SHARE = 1 / 8  # share of strangers taken at the oracle's threshold
 COPIES = 12  # crops of each still; the first half is taught
 
@@ -206,6 +211,11 @@ def measure(task: Task, threshold: float) -> dict[str, Any]:
     labels = np.concatenate([np.full(len(i), label) for label, i in task.tests])
     told = by_lessons(task, np.concatenate([i for _, i in task.tests]))
     known = np.isin(labels, task.taught)
+    ends = np.cumsum([len(i) for _, i in task.tests])[:-1]
+    videos = np.asarray(
+        [fused_rank(ranks.tolist(), told.correlation) for ranks in np.split(told.familiarity, ends)]
+    )
+    shown = np.isin([label for label, _ in task.tests], task.taught)
     p = np.exp(told.scores - told.scores.max(1, keepdims=True))
     confidence = (p / p.sum(1, keepdims=True)).max(1)
     familiarity = told.familiarity
@@ -215,6 +225,10 @@ def measure(task: Task, threshold: float) -> dict[str, Any]:
         "taken": 100 * float((familiarity[~known] >= threshold).mean()),
         "kept": 100 * float((familiarity[known] >= threshold).mean()),
         "could": 100 * float((familiarity[known] > best).mean()),
+        "videos taken": 100 * float((videos[~shown] >= threshold).mean()),
+        "videos kept": 100 * float((videos[shown] >= threshold).mean()),
+        "frames": [float((familiarity[~known] >= 1 - share).mean()) for share in PROMISED],
+        "videos": [float((videos[~shown] >= 1 - share).mean()) for share in PROMISED],
         "right": np.asarray(task.taught)[told.scores.argmax(1)][known] == labels[known],
         "confidence": confidence[known],
         "strange": confidence[~known],
@@ -226,7 +240,8 @@ def line(column: str, rows: list[dict[str, Any]]) -> str:
     for name in ("taken", "kept"):
         values = [row[name] for row in rows]
         cells.append(f"{statistics.mean(values):.0f} ± {statistics.pstdev(values):.0f}")
-    cells.append(f"{statistics.mean(row['could'] for row in rows):.0f}")
+    for name in ("could", "videos taken", "videos kept"):
+        cells.append(f"{statistics.mean(row[name] for row in rows):.0f}")
     right, confidence, strange = (
         np.concatenate([row[name] for row in rows]) for name in ("right", "confidence", "strange")
     )
@@ -234,6 +249,36 @@ def line(column: str, rows: list[dict[str, Any]]) -> str:
         cells.append(f"{some.mean():.2f}" if len(some) else "–")
     cells.append(f"{100 * calibration_error(confidence, right):.1f}")
     return f"| {column} | {' | '.join(cells)} |"
+
+
+def draw_promises(columns: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """Draw the strangers that thresholds take against those that they promise, per column."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    for part, what in zip(figure.subplots(1, 2, sharey=True), ("frames", "videos"), strict=True):
+        promised = 100 * np.asarray(PROMISED)
+        lines = {
+            name: 100 * np.mean([row[what] for row in rows], axis=0)
+            for name, rows in columns.items()
+        }
+        for name, taken in lines.items():
+            source = next(key for key in COLOURS if name.startswith(key))
+            part.plot(promised, taken, color=COLOURS[source], lw=0.8, alpha=0.6)
+        for source, colour in COLOURS.items():
+            some = [taken for name, taken in lines.items() if name.startswith(source)]
+            if some:
+                part.plot(promised, np.mean(some, axis=0), color=colour, lw=2.5, label=source)
+        part.plot(promised, promised, color="black", ls="--", lw=1, label="as promised")
+        part.axvline(10, color="grey", lw=0.8)
+        part.set_title(f"single {what}" if what == "frames" else "whole videos")
+        part.set_xlabel("promised: 1 - threshold, %")
+        part.set_xlim(0, 50)
+        part.set_ylim(0, 80)
+        part.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("strangers that are called known, %")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(file, dpi=150)
 
 
 def main() -> None:
@@ -249,14 +294,18 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--threshold", type=float, default=LESSON_THRESHOLD)
+    parser.add_argument("--picture", type=Path, help="draw the promised and the measured shares")
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
     backbone = MiddleBackbone(build(args.backbone, size=args.size)).eval()
     generic = generic_features(args, backbone)
-    print("| | AUROC | taken | kept | could | sure if right | if wrong | strangers | ECE |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    means: list[tuple[float, ...]] = []
+    print(
+        "| | AUROC | taken | kept | could | videos taken | kept "
+        "| sure if right | if wrong | strangers | ECE |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    columns: dict[str, list[dict[str, Any]]] = {}
     for name in args.sets:
         source = "core50" if name == "stay" else name
         data = data_of(args, source, generic, backbone)
@@ -266,12 +315,13 @@ def main() -> None:
             found = list(tasks(name, data, json.loads(packed(args, name)[1].read_text()), args))
         for column in dict.fromkeys(task.column for task in found):
             rows = [measure(task, args.threshold) for task in found if task.column == column]
-            names = ("taken", "kept", "could")
-            means.append(tuple(statistics.mean(row[k] for row in rows) for k in names))
+            columns[SOURCES.get(column, column)] = rows
             print(line(column, rows), flush=True)
-    every = np.asarray(means)
-    print(f"all columns: taken {every[:, 0].mean():.1f} ± {every[:, 0].std():.1f}", end=", ")
-    print(f"kept {every[:, 1].mean():.1f}, could be kept {every[:, 2].mean():.1f}")
+    for name in ("taken", "kept", "could", "videos taken", "videos kept"):
+        means = [statistics.mean(row[name] for row in rows) for rows in columns.values()]
+        print(f"all columns, {name}: {statistics.mean(means):.1f} ± {statistics.pstdev(means):.1f}")
+    if args.picture:
+        draw_promises(columns, args.picture)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,16 @@
 
 Subscribes to:
     image (sensor_msgs/Image, rgb8 or bgr8): Every frame is recognised. If frames wait, only the
-    newest one is. Frames with another encoding are dropped with a warning. name (std_msgs/String):
-    The next frames are a lesson about the object of this name; an empty
+        newest one is. Frames with another encoding are dropped with a warning.
+    name (std_msgs/String): The next frames are a lesson about the object of this name; an empty
         name ends the lesson early.
 
 Publishes:
-    seen (std_msgs/String): JSON with the fields label, confidence and known: what the frames of
-        the last second show together, as far as they show the same scene.
+    seen (vision_msgs/Classification): The known object that the frames of the last second show
+        together, as far as they show the same scene, with the header of the newest image:
+        `class_id` is the name, `score` the confidence. No results if no object is known.
+    answer (std_msgs/String): JSON with the fields label, confidence and answer: "known", "likely"
+        or "unknown". A robot can ask about what is likely, and teach the name that it hears.
     found (vision_msgs/Detection2DArray): Where the objects of the newest frame are, with the
         header of its image: boxes in pixels, `class_id` the name, `score` the confidence. Only if
         `locate` is true.
@@ -36,8 +39,15 @@ import rclpy
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
+from vision_msgs.msg import (
+    Classification,
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+)
 
-from primavista import Learner, Located
+from primavista import Learner, Located, Prediction
 from primavista.storage.disk import file_lock
 
 
@@ -59,10 +69,9 @@ class Teacher(Node):
         self.lessons: queue.Queue = queue.Queue()  # complete lessons that wait to be learned
         self.learning = threading.Thread(target=self.learn_all, daemon=True)
         self.learning.start()
-        self.seen = self.create_publisher(String, "seen", 10)
+        self.seen = self.create_publisher(Classification, "seen", 10)
+        self.answer = self.create_publisher(String, "answer", 10)
         if self.locate:
-            from vision_msgs.msg import Detection2DArray
-
             self.found = self.create_publisher(Detection2DArray, "found", 10)
         # a queue of one: older frames are dropped
         self.create_subscription(Image, "image", self.on_image, 1)
@@ -89,12 +98,13 @@ class Teacher(Node):
             if len(self.lesson) >= self.frames:
                 self.end_lesson()
         prediction = self.watch.predict(image)
+        self.seen.publish(classification(prediction, message.header))
         answer = {
             "label": prediction.label,
             "confidence": round(prediction.confidence, 4),
-            "known": prediction.known,
+            "answer": prediction.answer,
         }
-        self.seen.publish(String(data=json.dumps(answer)))
+        self.answer.publish(String(data=json.dumps(answer)))
         if self.locate:
             self.found.publish(detections(self.learner.locate(image), message.header))
 
@@ -140,11 +150,17 @@ def pixels(message: Image) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1] if message.encoding == "bgr8" else image)
 
 
-def detections(located: list[Located], header: object) -> object:
-    """Return the objects that were found as a Detection2DArray."""
-    # a robot that does not locate need not have this package
-    from vision_msgs.msg import Detection2D, Detection2DArray, ObjectHypothesisWithPose
+def classification(prediction: Prediction, header: object) -> Classification:
+    """Return the known object, if there is one, as a Classification."""
+    results = []
+    if prediction.recognised_object is not None:
+        name, score = prediction.recognised_object, prediction.confidence
+        results.append(ObjectHypothesis(class_id=name, score=score))
+    return Classification(header=header, results=results)
 
+
+def detections(located: list[Located], header: object) -> Detection2DArray:
+    """Return the objects that were found as a Detection2DArray."""
     messages = []
     for one in located:
         hypothesis = ObjectHypothesisWithPose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -35,6 +36,7 @@ def _command_line() -> None:
             # A letter that the terminal cannot show is not a reason to stop, and who reads a pipe
             # or a log gets every line at once.
             stream.reconfigure(errors="replace", line_buffering=True)
+    logging.getLogger("primavista").addFilter(_make_printable)
     try:
         try:
             app()
@@ -49,6 +51,14 @@ def _command_line() -> None:
         _fail('this needs torch: pip install "primavista[train]"')
     except OSError as error:
         _fail_to_write(error)
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Take the characters that command a terminal out of a message: it may name others' files."""
+    from primavista.cli.arguments import printable
+
+    record.msg, record.args = printable(record.getMessage()), None
+    return True
 
 
 def _fail_to_write(error: OSError) -> None:

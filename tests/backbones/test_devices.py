@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from primavista import Learner, build_backbone, create
+from primavista import InputError, Learner, build_backbone, create
 from primavista.networks.base import device_of
 from primavista.networks.middle import MiddleBackbone
 
@@ -43,6 +43,20 @@ def test_a_module_on_another_device_is_probed_there(monkeypatch: pytest.MonkeyPa
 def test_a_module_without_tensors_is_on_the_cpu() -> None:
     assert device_of(nn.Flatten()).type == "cpu"
     assert build_backbone(nn.AdaptiveAvgPool2d(2), size=8).dim == 3
+
+
+@pytest.mark.parametrize("device", ["mps", "xpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused_in_one_line_of_ours(device: str) -> None:
+    """F11, D14: torch says 300 characters on its dispatcher."""
+    backend = getattr(torch, device.partition(":")[0], None)
+    if device != "cuda:99" and backend is not None and backend.is_available():
+        pytest.skip(f"this machine has {device}")
+    with pytest.raises(InputError) as caught:
+        Learner("ncm", weights="random", size=32, width=0.25, device=device)
+    said = str(caught.value)
+    assert len(said) < 100
+    assert "\n" not in said
+    assert said.endswith(("choose auto, cpu or cuda", "choose auto or cpu"))
 
 
 @cuda

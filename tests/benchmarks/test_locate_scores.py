@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from locate import Answer, Picture, average_precision, pointing, score
+from locate import Answer, Picture, average_precision, pictures_without, pointing, score
 from tableau import Shown, tableau, wandering_lesson
 
 from primavista.learner.boxed import moving_boxes
@@ -98,3 +98,11 @@ def test_an_object_wanders_in_front_of_a_camera_that_stands_still():
     assert np.ptp(middles, axis=0).min() > 30
     found = moving_boxes(list(frames.astype(np.uint8)))
     assert np.mean([one.shown[0].box.iou(box) for one, box in zip(film, found, strict=True)]) > 0.3
+
+
+def test_pictures_without_a_taught_object_show_nothing_or_strangers():
+    rooms, strange = (pictures_without(3, 2, strangers) for strangers in (False, True))
+    assert [(one.taught, one.strangers) for one in rooms] == [((), ()), ((), ())]
+    assert [one.taught for one in strange] == [(), ()]
+    assert [len(one.strangers) for one in strange] == [1, 2]
+    assert all(one.object % 2 == 0 for picture in strange for one in picture.strangers)

@@ -85,14 +85,20 @@ def test_evaluate_prints_writes_and_draws(
     table, picture = tmp_path / "videos.csv", tmp_path / "confusion.png"
     text = done("evaluate", parts[0], videos / "toys", "--csv", table, "--picture", picture)
     assert "scissors (not taught)" in text
-    assert "videos of taught objects that were right" in text
+    assert "videos of taught objects that were given their name, known or likely" in text
+    assert "frames by answer, and how many of them are right" in text
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9
     assert {row["video"] for row in rows} >= {"plug/1.mp4", "scissors/3.mp4"}
-    right = sum(int(row["frames_right"]) for row in rows if row["taught"] == "true")
-    frames = sum(int(row["frames"]) for row in rows if row["taught"] == "true")
+    taught = [row for row in rows if row["taught"] == "true"]
+    right = sum(int(row["known_right"]) + int(row["likely_right"]) for row in taught)
+    frames = sum(int(row["frames"]) for row in taught)
     assert right / frames == result.frame_accuracy
+    assert {row["answer"] for row in rows} <= {"known", "likely", "unknown"}
+    for row in rows:
+        words = {"known": row["label"], "likely": f"{row['label']}?", "unknown": "unknown"}
+        assert row["said"] == words[row["answer"]]
     with Image.open(picture) as image:
         assert min(image.size) > 100
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
+from primavista.cli.watch import event_text
+from primavista.events.event import ObjectEvent
 
 from ..events.event_servers import Listener, Mosquitto, free_port, until
 from ..streams import media
@@ -64,6 +67,13 @@ def test_a_video_file_gives_one_event_per_object(model: Path, tmp_path: Path) ->
     assert (second["label"], second["before"], second["seconds"]) == ("snow", "coal", 2.5)
     text = call("watch", model, video).stdout
     assert [line.split()[1] for line in text.splitlines()] == ["coal", "snow"]
+
+
+def test_the_line_of_a_likely_object_has_a_question_mark() -> None:
+    known = ObjectEvent("hut", "coal", None, 0.96, 0.95, 1.0)
+    assert event_text(known) == "coal 96 %"
+    assert event_text(replace(known, label=None, likely="coal")) == "coal? 96 %"
+    assert event_text(replace(known, label=None)) == "nothing known"
 
 
 NAMES = ("coal", "snow")

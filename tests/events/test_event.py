@@ -10,6 +10,7 @@ from primavista.media.boxes import Box
 MUG = Prediction("mug", 0.91, "known", {"mug": 0.91, "cup": 0.09}, 0.95)
 CUP = Prediction("cup", 0.8, "known", {"mug": 0.2, "cup": 0.8}, 0.9)
 STRANGE = Prediction("cup", 0.6, "unknown", {"mug": 0.4, "cup": 0.6}, 0.1)
+LIKELY = Prediction("cup", 0.7, "likely", {"mug": 0.3, "cup": 0.7}, 0.7)
 TABLE = Prediction("nothing", 0.99, "known", {"nothing": 0.99, "cup": 0.01}, 0.9)
 
 
@@ -66,7 +67,25 @@ def test_the_fields_of_an_event() -> None:
         "confidence": 0.91,
         "familiarity": 0.95,
         "seconds": 1.235,
+        "answer": "known",
+        "likely": None,
     }
+
+
+def test_a_likely_object_is_an_event_and_not_a_recognised_object() -> None:
+    answers = [(0.0, STRANGE), (1.0, LIKELY), (2.0, LIKELY), (3.0, CUP), (4.0, LIKELY)]
+    told = events(answers, 0)
+    assert [(event.answer, event.label, event.likely, event.before) for event in told] == [
+        ("unknown", None, None, None),
+        ("likely", None, "cup", None),
+        ("known", "cup", None, None),
+        ("likely", None, "cup", "cup"),
+    ]
+    assert [event.confidence for event in told] == [0, 0.7, 0.8, 0.7]
+    assert [event.labels for event in told] == [set(), set(), {"cup"}, set()]
+    maybe_nothing = Prediction("nothing", 0.6, "likely", {"nothing": 0.6, "cup": 0.4}, 0.7)
+    (event,) = events([(0.0, maybe_nothing)], 0)
+    assert (event.answer, event.likely, event.confidence) == ("unknown", None, 0)
 
 
 def found(*labels: str, left: float = 16) -> list[Located]:

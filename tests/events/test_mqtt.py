@@ -21,6 +21,7 @@ pytest.importorskip("paho.mqtt")
 
 MUG = ObjectEvent("front door", "red mug", None, 0.9, 0.95, 1.0)
 NONE = ObjectEvent("front door", None, "red mug", 0.0, 0.1, 2.0)
+LIKELY = ObjectEvent("front door", None, None, 0.7, 0.8, 3.0, likely="red mug")
 ONLINE = CameraEvent("front door", "online")
 
 # The keys and types of Home Assistant's documentation: home-assistant.io/integrations/mqtt,
@@ -130,6 +131,12 @@ def test_a_broker_gets_discovery_state_events_and_the_last_will(
             events = [json.loads(p) for t, p in home.messages if t == topics.event]
             assert [one["event"] for one in events] == ["camera", "object", "object"]
             assert events[-1]["label"] is None
+            # an object that is only likely is not seen, and the event says so
+            sink.send(LIKELY)
+            until(lambda: json.loads(home.latest[topics.object])["answer"] == "likely")
+            shown = json.loads(home.latest[topics.object])
+            assert (shown["label"], shown["likely"]) == ("nothing", "red mug")
+            assert home.latest[topics.seen("red mug")] == "OFF"
             # another object is taught, and one is forgotten
             sink.set_labels(["cup"])
             until(lambda: home.latest.get(topics.seen("cup")) == "OFF")

@@ -14,6 +14,7 @@ from primavista.heads.strangers import (
     ROOM_SLOPE,
     Strangers,
     expected_strangers,
+    frame_correlation,
     lessons_lifted,
     middle_shares,
     room_lift,
@@ -50,15 +51,83 @@ def test_it_never_leaves_0_to_1():
 
 @pytest.mark.parametrize("classes", [2, 3, 5, 12, 50])
 def test_strangers_are_taken_as_often_as_the_threshold_says(classes):
-    """Classes and strangers are drawn from one distribution; so often are strangers above."""
+    """Classes and strangers are drawn from one distribution; so often are strangers above.
+
+    One class is as much like another as that one is like it.
+    """
     random = np.random.default_rng(classes)
     columns = np.arange(classes)
     taken = []
     for _ in range(400):
-        likeness = random.normal(0.3, 0.1, size=(classes + 20, classes))
-        strangers = expected_strangers(likeness[:classes], columns, 0.1)
-        taken.append((strangers.share_below(likeness[classes:].max(1)) >= 0.9).mean())
-    assert 0.04 < np.mean(taken) < 0.14
+        above = np.triu(random.normal(0.3, 0.1, (classes, classes)), 1)
+        strangers = expected_strangers(above + above.T, columns, 0.1)
+        likeness = random.normal(0.3, 0.1, (20, classes)).max(1)
+        taken.append((strangers.share_below(likeness) >= 0.9).mean())
+    assert 0.05 < np.mean(taken) < 0.12
+
+
+def test_two_classes_that_are_alike_are_one_observation():
+    """Two classes with the likeness 0.6 to each other, and the spread 0.1 of generic frames.
+
+    Prior: four classes with the variance 0.1^2, and a quarter of a class with the mean 0.2. The
+    larger of two normal numbers is above their mean by their standard deviation / sqrt(pi).
+    """
+    told = expected_strangers(np.array([[0, 0.6], [0.6, 0]]), np.arange(2), 0.1)
+    larger = 0.6 + 0.1 / math.pi**0.5
+    assert told.usual == pytest.approx((0.25 * 0.2 + larger) / 1.25)
+    assert told.spread == pytest.approx(0.1 * (1 + 1 / 1.25) ** 0.5)
+    assert told.freedom == 4
+
+
+def test_the_spread_is_that_of_the_values_above_the_mean():
+    """Three classes; the largest values are 0.4, 0.6 and 0.8, with 0.1 between them and the next.
+
+    Above the mean of 0.6 is only 0.8, a third of the classes: 2 (0.2^2) / 3. The prior counts for
+    four classes, the three classes for two.
+    """
+    likeness = np.array([[0, 0.3, 0.4], [0.6, 0, 0.5], [0.8, 0.7, 0]])
+    told = expected_strangers(likeness, np.arange(3), 0.1)
+    variance = (4 * 0.1**2 + 2 * 2 * 0.2**2 / 3) / 5
+    assert told.freedom == 5
+    usual = (0.25 * 0.2 + 2 * (0.6 + 0.1 / 4)) / 2.25
+    assert told.usual == pytest.approx(usual)
+    assert told.spread == pytest.approx((variance * (1 + 1 / 2.25)) ** 0.5)
+    # strangers stay well below the likeness of the mean of a class
+    less = expected_strangers(likeness, np.arange(3), 0.1, most=0.8)
+    assert less.spread == pytest.approx((0.8 - usual) / 2)
+
+
+def test_the_correlation_of_the_frames_of_a_clip_by_hand():
+    """Three lessons, whose frames differ from their means by 0.1, 0.1 and 0.4 to the nearest class.
+
+    Less their mean of 0.2: squares 0.01 + 0.01 + 0.04. The prior is two lessons with a quarter of
+    the variance of strangers, 0.3^2.
+    """
+    frames = np.array([[9, 0.5, 0.3], [0.6, 9, 0.2], [0.1, 0.7, 9]])
+    means = np.array([[9, 0.1, 0.4], [0.4, 9, 0.5], [0.2, 0.3, 9]])
+    strangers = Strangers(0.5, 0.3, 5)
+    told = frame_correlation(frames, means, np.arange(3), strangers)
+    within = (2 * 0.25 * 0.09 + 0.06) / 5
+    assert told == pytest.approx(1 - within / 0.09)
+    assert frame_correlation(np.ones((2, 1)), np.ones((2, 1)), np.zeros(2, int), strangers) == 0.75
+    assert frame_correlation(frames * 9, means, np.arange(3), strangers) == 0.1  # never below
+
+
+@pytest.mark.parametrize("within", [0.02, 0.06])
+def test_the_correlation_is_that_of_drawn_clips(within):
+    """Lessons of 20 frames, of which one and the mean are kept; strangers vary by 0.1."""
+    random, lessons, classes = np.random.default_rng(0), 40, 10
+    columns = np.arange(lessons) % classes
+    told, clips = [], []
+    for _ in range(50):
+        usual = np.zeros((lessons, classes))
+        usual[:, 0] = random.normal(2, (0.1**2 - within**2) ** 0.5, lessons)  # the nearest class
+        usual[:, 1] = usual[:, 0] - 1  # for the lessons of class 0
+        shown = usual[..., None] + within * random.normal(size=(lessons, classes, 20))
+        means, frames = shown.mean(2), shown[:, :, 0]
+        told.append(frame_correlation(frames, means, columns, Strangers(2, 0.1, 9)))
+        clips.append(np.corrcoef(shown[:, 0, 0], shown[:, 0, 1])[0, 1])
+    assert np.mean(told) == pytest.approx(np.mean(clips), abs=0.06)
 
 
 def test_a_single_class_is_compared_with_the_generic_frames_alone():

@@ -11,6 +11,7 @@ from PIL import Image
 
 from primavista import InputError, Learner, LessonReport, open_frames
 from primavista.errors import FileError
+from primavista.learner.prediction import Prediction
 
 SIZE = 32
 
@@ -73,6 +74,31 @@ def test_advice_for_what_are_no_frames_is_a_call_that_works(learner, method, fra
 def test_whole_numbers_are_not_multiplied(learner):
     message = refusal(learner.predict, np.full((40, 40, 3), 200, np.int64))
     assert "* 255" not in message
+
+
+def test_a_list_of_paths_is_one_lesson_and_one_answer_each(learner, tmp_path):
+    """F11: `open_frames` takes lists, so a learner does."""
+    paths = [tmp_path / "1.png", str(tmp_path / "2.png"), tmp_path / "3.png"]
+    for path, colour in zip(paths, [(20, 200, 20), (30, 190, 20), (200, 20, 20)], strict=True):
+        Image.fromarray(plain(*colour)[0]).save(path)
+    report = learner.learn(paths[:2], "green")
+    assert report.frames == {"green": 2}
+    answers = learner.predict(paths)
+    assert [one.label for one in answers] == ["green", "green", "red"]
+    assert [one.scores for one in answers] == [learner.predict(path).scores for path in paths]
+    assert learner.predict_video(paths[:2]).label == "green"
+    with pytest.raises(FileError, match=r"4\.png"):
+        learner.learn([*paths, tmp_path / "4.png"], "green")
+    assert "RGB" in refusal(learner.predict, paths, bgr=True)
+    assert "[image," in refusal(learner.learn, [plain(1, 2, 3)[0], "1.png"], "green")
+
+
+def test_the_text_of_a_prediction_has_three_digits():
+    """F11."""
+    told = Prediction("mug", 0.123456789, "likely", {}, 0.987654321)
+    assert repr(told) == (
+        "Prediction(label='mug', confidence=0.123, answer='likely', familiarity=0.988)"
+    )
 
 
 @pytest.mark.parametrize("name", ["mug", "mug.mp4"])

@@ -9,6 +9,8 @@ from PIL import Image
 
 from primavista import InputError, Learner
 from primavista.backbones.places import Place, WindowReader, interval_weights
+from primavista.backbones.reference import generic_frames
+from primavista.learner.best_window import BestWindow, best_window, estimate
 from primavista.learner.boxed import connected
 from primavista.learner.locating import (
     BOX_PRIOR,
@@ -18,18 +20,19 @@ from primavista.learner.locating import (
     PLACE_SPREAD,
     REACH,
     SIZE_SPREAD,
-    Level,
     Window,
     best_box,
     evidence,
     extents,
     find,
-    level_sizes,
 )
+from primavista.learner.windows import Level, level_sizes, levels_of
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.networks.base import build
 from primavista.networks.maps import MapBackbone
 from primavista.networks.middle import MiddleBackbone
+from primavista.streams.rendered.backgrounds import paint_background
+from primavista.streams.rendered.renderer import Scene, render
 
 SIDE = 64
 
@@ -248,7 +251,8 @@ def pattern(name: str, seed: int, side: int = SIDE) -> np.ndarray:
 
 
 def taught(strategy: str, **options) -> Learner:
-    learner = Learner(strategy, width=0.25, weights="random", size=SIDE, device="cpu", **options)
+    network = {"width": 0.25, "weights": "random"}
+    learner = Learner(strategy, size=SIDE, device="cpu", **network | options)
     for name in FLAT:
         learner.learn(np.stack([pattern(name, k) for k in range(6)]), name)
     return learner
@@ -346,3 +350,85 @@ def test_locating_does_not_change_what_is_recognised():
     learner.undo()
     learner.locate(frame)
     assert learner.predict(frame) == before
+
+
+def test_the_share_of_pictures_below_a_familiarity_by_hand():
+    best = BestWindow(mean=1.0, spread=0.5)
+    # the distribution function of the normal distribution is 0.5 at 0, 0.8413 at 1, 0.9772 at 2
+    assert best.share_below(0.8413) == pytest.approx(0.5, abs=1e-3)
+    assert best.share_below(0.9772) == pytest.approx(0.9772, abs=1e-3)
+    assert best.share_below(0.0) == pytest.approx(0, abs=1e-9)
+    assert best.share_below(1.0) == pytest.approx(1, abs=1e-9)
+
+
+def test_the_prior_of_the_best_window_counts_as_two_frames():
+    # scores of 0 and 2: mean 1, standard deviation sqrt 2; the prior has mean 3 and deviation 1
+    best = estimate([0.5, 0.97725])
+    assert best.mean == pytest.approx((2 * 1 + 2 * 3) / 4, abs=1e-3)
+    assert best.spread == pytest.approx((2 * 2**0.5 + 2 * 1) / 4, abs=1e-3)
+
+
+def test_the_best_window_is_that_of_generic_frames_and_follows_what_was_taught():
+    learner = taught("prima", width=1.0, weights="imagenet")
+    strategy = learner._state.strategy
+    network = strategy.network
+    reader = network.window_reader()
+    slow = []
+    for frame in generic_frames(SIDE)[::3]:
+        levels = levels_of(Image.fromarray(frame), network, reader)
+        top = 0.0
+        for level in levels:
+            for y in np.arange(SIDE / 12, level.size[1], SIDE / 3):
+                for x in np.arange(SIDE / 12, level.size[0], SIDE / 3):
+                    at = np.array([x]), np.array([y])
+                    z = reader.features(level.maps, level.size, *at, 0.85 * SIDE)
+                    top = max(top, float(strategy.judge_windows(z).familiarity[0]))
+        slow.append(top)
+    expected = estimate(slow)
+    before = best_window(strategy)
+    assert (before.mean, before.spread) == pytest.approx((expected.mean, expected.spread), abs=0.02)
+    learner.learn(np.stack([pattern("red", k) for k in range(20, 24)]), "another red")
+    assert best_window(learner._state.strategy) != before
+    learner.undo()
+    assert best_window(learner._state.strategy) == before
+    assert best_window(taught("ncm")._state.strategy) is None
+
+
+def three_objects() -> tuple[Scene, Learner]:
+    """Rendered objects, one short lesson each, each in a room of its own."""
+    scene = Scene(categories=10, objects=1, sessions=11, frames=40, size=192, seed=2)
+    learner = Learner("prima", device="cpu")
+    for room, (thing, name) in enumerate(((9, "cup"), (6, "glasses"), (3, "scissors")), 1):
+        learner.learn(render(scene, thing, room, range(0, 40, 4)).numpy(), name, coach=False)
+    return scene, learner
+
+
+def test_beside_a_cup_there_are_no_glasses():
+    scene, learner = three_objects()
+    cups = [frame for room in (5, 6, 7) for frame in render(scene, 9, room, (3, 17, 31)).numpy()]
+    found = [{one.label for one in learner.locate(frame)} for frame in cups]
+    assert set.union(*found) == {"cup"}
+    assert sum(map(len, found)) >= 3
+
+
+@pytest.mark.slow
+def test_few_pictures_without_a_taught_object_get_a_box():
+    scene, learner = three_objects()
+    strangers = [
+        frame
+        for thing in (1, 2, 4, 5, 7, 8, 10)
+        for room in (5, 6, 7)
+        for frame in render(scene, thing, room, (9, 29)).numpy()
+    ]
+    rooms = [
+        (paint_background(scene.seed, room, 100 + number, 480, 0.8, torch.device("cpu")) * 255)
+        .to(torch.uint8)
+        .permute(1, 2, 0)
+        .numpy()
+        for room in (5, 6, 7, 8, 9)
+        for number in range(4)
+    ]
+    for pictures in (strangers, rooms):
+        boxes = [len(learner.locate(picture)) for picture in pictures]
+        assert np.mean([count > 0 for count in boxes]) <= 0.1
+        assert np.mean(boxes) <= 0.1

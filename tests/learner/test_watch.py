@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from PIL import Image
 
 from primavista import FileError, InputError, Learner, Prediction
 from primavista.learner.prediction import AnswerRule
-from primavista.learner.watch import MOST_FRAMES, Watch, correlation, fuse, thumbnail
+from primavista.learner.watch import MOST_FRAMES, Watch, correlation, fuse, fused_rank, thumbnail
 
 NAMES = ("cup", "mug", "pen")
 
@@ -50,6 +52,33 @@ def test_the_geometric_mean_by_hand():
     assert not fuse(
         [told(0.9, 0.1, familiarity=0.8), told(0.4, 0.6, familiarity=0.1)], AnswerRule(0.46)
     ).known
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.9])
+@pytest.mark.parametrize("count", [1, 5, 20])
+def test_a_threshold_takes_the_same_share_of_strangers_for_clips_of_any_length(correlation, count):
+    """Strangers: z = sqrt(rho) a + sqrt(1 - rho) e_t, whose ranks are uniform."""
+    random, normal = np.random.default_rng(count), NormalDist()
+    clip, frame = random.normal(size=(4000, 1)), random.normal(size=(4000, count))
+    z = correlation**0.5 * clip + (1 - correlation) ** 0.5 * frame
+    ranks = [[normal.cdf(x) for x in row] for row in z.tolist()]
+    fused = np.array([fused_rank(row, correlation) for row in ranks])
+    for threshold in (0.6, 0.9, 0.95):
+        assert (fused >= threshold).mean() == pytest.approx(1 - threshold, abs=0.025)
+    # a mean of ranks is not a rank: of the strangers it takes fewer than one in ten
+    if count > 1 and correlation < 0.5:
+        assert (np.mean(ranks, axis=1) >= 0.9).mean() < 0.02
+
+
+def test_ranks_are_fused_by_hand():
+    """z = 1.2816 and 0.8416: 1.0616 / sqrt(0.5 + 0.25) = 1.2258, whose rank is 0.8899."""
+    frames = [told(0.9, 0.1, familiarity=0.9), told(0.8, 0.2, familiarity=0.8)]
+    fused = fuse(frames, AnswerRule(0.88, ranked=True, correlation=0.5))
+    assert fused.familiarity == pytest.approx(0.8899, abs=1e-4)
+    assert fused.answer == "known"
+    assert fuse(frames, AnswerRule(0.89, ranked=True, correlation=0.5)).answer == "likely"
+    assert 0 < fused_rank([0.0, 1.0, 1.0], 0.0) < 1  # no frame decides alone
+    assert fused_rank([0.3], 0.7) == pytest.approx(0.3)
 
 
 def test_the_mean_of_the_scores_decides():

@@ -148,6 +148,11 @@ def said_in_the_end(opened: Any) -> str:
     return str(opened.inner_text("#hint"))
 
 
+def look_first(opened: Any) -> None:
+    """Wait for longer than a page ignores the clicks on a question that has just appeared."""
+    opened.wait_for_timeout(600)
+
+
 class StreamTap:
     """Stands between a page and the stream of its service: holds answers back, or changes them.
 

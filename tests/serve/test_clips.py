@@ -17,7 +17,7 @@ from PIL import Image
 from serve_support import COLOURS, SMALL, picture, tiny
 from starlette.testclient import TestClient
 
-from primavista.learner.prediction import Prediction
+from primavista.learner.prediction import Answer, Prediction
 from primavista.learner.watch import thumbnail
 from primavista.serve import clips
 from primavista.serve.asgi import create_app
@@ -211,26 +211,53 @@ def show_black(remembered: clips.StreamClips, answer: Prediction, version: int) 
     remembered.add(image, thumbnail(image), answer, version)
 
 
+def watch(remembered: clips.StreamClips, label: str, answer: Answer, version: int) -> list[str]:
+    """Show a scene with one answer; return the objects that are asked about."""
+    for _ in range(clips.LEAST_FRAMES):
+        show_black(remembered, Prediction(label, 0.9, answer), version)
+    return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
+
+
 def test_one_doubt_is_one_question_whatever_is_guessed(service):
     """The next doubt may be about another guess, and is another question."""
     remembered = clips.StreamClips(service, 4)
     remembered.asks = True
+    version = service.snapshot.version
+    assert watch(remembered, "mug", "unknown", version) == ["mug"]
+    assert watch(remembered, "kettle", "unknown", version) == []
+    assert watch(remembered, "kettle", "known", version) == []
+    assert watch(remembered, "kettle", "unknown", version) == ["kettle"]
+    assert watch(remembered, "mug", "known", version) == []
+    assert watch(remembered, "mug", "unknown", version) == []
 
-    def watch(label: str, known: bool) -> list[str]:
-        for _ in range(clips.LEAST_FRAMES):
-            show_black(
-                remembered,
-                Prediction(label, 0.9, "known" if known else "unknown"),
-                service.snapshot.version,
-            )
-        return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
 
-    assert watch("mug", False) == ["mug"]
-    assert watch("kettle", False) == []
-    assert watch("kettle", True) == []
-    assert watch("kettle", False) == ["kettle"]
-    assert watch("mug", True) == []
-    assert watch("mug", False) == []
+def test_a_likely_answer_is_asked_about_once_per_object_and_minute(service, monkeypatch):
+    """A stranger is not asked about, and does not stop a question about the next object."""
+    remembered = clips.StreamClips(service, 4)
+    remembered.asks = "likely"
+    version = service.snapshot.version
+    assert watch(remembered, "mug", "unknown", version) == []
+    assert watch(remembered, "mug", "likely", version) == ["mug"]
+    assert watch(remembered, "mug", "unknown", version) == []
+    assert watch(remembered, "kettle", "likely", version) == ["kettle"]
+    assert watch(remembered, "mug", "known", version) == []
+    assert watch(remembered, "nothing", "likely", version) == []  # the background
+    assert watch(remembered, "mug", "likely", version) == []
+    assert watch(remembered, "mug", "known", version + 1) == []
+    assert watch(remembered, "mug", "likely", version + 1) == []  # a new model is no excuse
+    monkeypatch.setattr(clips, "ASK_AGAIN_SECONDS", 0.0)
+    assert watch(remembered, "mug", "likely", version + 1) == ["mug"]  # a minute later
+    assert watch(remembered, "mug", "likely", version + 1) == []  # the same doubt
+    remembered.close()
+    assert service.recalled.taken == 0
+
+
+def test_the_question_about_a_likely_answer_has_only_its_frames(service):
+    remembered = clips.StreamClips(service, 4)
+    remembered.asks = "likely"
+    for answer in ("known", "unknown", "likely"):
+        watch(remembered, "mug", answer, service.snapshot.version)
+    assert len(remembered.clip().frames) == clips.LEAST_FRAMES
 
 
 def test_a_clip_has_all_frames_for_which_the_client_was_told_the_same(service):
@@ -241,11 +268,13 @@ def test_a_clip_has_all_frames_for_which_the_client_was_told_the_same(service):
         Prediction("mug", 0.9, "unknown"),
         Prediction("nothing", 0.9, "known"),
         Prediction("nothing", 0.4, "unknown"),
+        Prediction("mug", 0.9, "likely"),
+        Prediction("mug", 0.9, "unknown"),
     ]
     for answer in answers:
         show_black(remembered, answer, service.snapshot.version)
     clip = remembered.clip()
-    assert len(clip.frames) == 3
+    assert len(clip.frames) == 4
     assert clip.notice()["clip"]["known"] is False
 
 
@@ -267,6 +296,7 @@ def test_a_question_to_which_the_model_knows_the_answer_is_withdrawn(taught, ser
         ({}, "send images as binary"),
         ({"clip": 1}, "send images as binary"),
         ({"ask": "yes"}, "send images as binary"),
+        ({"ask": 1}, "send images as binary"),
         ({"drop": "0123456789abcdef"}, "no such clip"),
         ({"teach": ["x"], "label": "mug"}, "no such clip"),
     ],

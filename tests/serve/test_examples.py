@@ -99,6 +99,10 @@ class Published(list):
     def publish(self, message) -> None:
         self.append(json.loads(message.data) if hasattr(message, "data") else message)
 
+    def names(self) -> list[list[str]]:
+        """The names in the results of each message."""
+        return [[result.class_id for result in message.results] for message in self]
+
 
 class Node:
     """The part of rclpy's Node that the example uses."""
@@ -145,6 +149,8 @@ def ros(monkeypatch):
         "std_msgs.msg": {"String": SimpleNamespace},
         "vision_msgs": {},
         "vision_msgs.msg": {
+            "Classification": SimpleNamespace,
+            "ObjectHypothesis": SimpleNamespace,
             "Detection2D": Detection2D,
             "Detection2DArray": SimpleNamespace,
             "ObjectHypothesisWithPose": lambda: SimpleNamespace(hypothesis=SimpleNamespace()),
@@ -184,16 +190,19 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
         for colour in ((200, 60, 60), (60, 60, 200))
     )
     node.on_image(message(cup[0]))
-    assert node.seen[-1] == {"label": None, "confidence": 0.0, "known": False}
+    assert node.answer[-1] == {"label": None, "confidence": 0.0, "answer": "unknown"}
+    assert (node.seen.names(), node.seen[-1].header) == ([[]], "at noon")
     for name, video in (("cup", cup), ("ball", ball)):
         node.on_name(SimpleNamespace(data=name))
         for frame in video:
             node.on_image(message(frame))
         node.lessons.join()
     node.on_image(message(cup[7]))
-    assert node.seen[-1]["label"] == "cup"
+    assert (node.answer[-1]["label"], node.answer[-1]["answer"]) == ("cup", "known")
+    assert node.seen.names()[-1] == ["cup"]
+    assert node.seen[-1].results[0].score == pytest.approx(node.answer[-1]["confidence"], abs=1e-4)
     node.on_image(message(ball[7][..., ::-1], "bgr8", 0))
-    assert node.seen[-1]["label"] == "ball"
+    assert node.answer[-1]["label"] == "ball"
     assert Learner.load(model, device="cpu").counts == {"cup": 5, "ball": 5}
     assert node.said == ["show me the cup", "cup is learned", "show me the ball", "ball is learned"]
     with pytest.raises(BusyError):

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-CODECS = {"mp4": "libx264", "mkv": "libx264", "avi": "mpeg4", "webm": "libvpx-vp9", "mov": "mpeg4"}
+CODECS = {
+    **{"mp4": "libx264", "mkv": "libx264", "avi": "mpeg4", "webm": "libvpx-vp9", "mov": "mpeg4"},
+    **{"ts": "libx264", "m2ts": "libx264", "mts": "libx264", "mpg": "mpeg1video", "f4v": "libx264"},
+    "m4v": "libx264",
+    **{"mpeg": "mpeg2video", "vob": "mpeg2video", "m1v": "mpeg1video", "m2v": "mpeg2video"},
+    **{"flv": "flv", "3gp": "mpeg4", "3g2": "mpeg4", "ogv": "libvpx", "wmv": "wmv2"},
+    **{"asf": "wmv1", "h264": "libx264", "264": "libx264", "h265": "libx265", "265": "libx265"},
+    **{"hevc": "libx265", "mjpeg": "mjpeg", "mjpg": "mjpeg", "mxf": "mpeg2video", "ivf": "libvpx"},
+    **{"obu": "libsvtav1", "nut": "mpeg4", "wtv": "mpeg2video", "divx": "mpeg4", "ogm": "libvpx"},
+}
+# FFmpeg's formats, if it does not know them by the suffix
+CONTAINERS = {"m4v": "mp4", "ogv": "ogg", "ogm": "ogg", "divx": "avi", "mts": "mpegts"}
 
 
 def shade(index: int, step: int = 10) -> int:
@@ -34,9 +45,12 @@ def make_video(
 
     width, height = size
     draw = frame or (lambda i: np.full((height, width, 3), shade(i), np.uint8))
-    with av.open(str(path), "w", options=options or {}) as container:
-        stream = container.add_stream(CODECS[path.suffix[1:]], rate=rate)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+    suffix = path.suffix[1:]
+    format = CONTAINERS.get(suffix)
+    with av.open(str(path), "w", format=format, options=options or {}) as container:
+        stream = container.add_stream(CODECS[suffix], rate=rate)
+        stream.width, stream.height = width, height
+        stream.pix_fmt = "yuvj420p" if CODECS[suffix] == "mjpeg" else "yuv420p"
         if rotation:
             stream.set_display_rotation(rotation)
         for i in range(count):

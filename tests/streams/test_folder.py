@@ -62,7 +62,8 @@ def test_a_quarter_is_for_testing_and_that_is_said(
     with caplog.at_level(logging.INFO, "primavista"):
         data = folder(root, size=8, cache=tmp_path / "cache")
     assert [(s.label, s.number) for s in data.test] == [(0, 3), (1, 2)]
-    assert data.note == "2 of 6 sessions are the test set: kettle/s3, mug/b"
+    said = "2 of 6 sessions are the test set: kettle/s3, mug/b; left out: 1 .txt"
+    assert data.note == said
     assert data.note in caplog.text
 
 

@@ -94,12 +94,12 @@ def test_written_pictures_lie_in_a_folder_per_object_and_session(tmp_path: Path)
     write(SMALL, tmp_path / "d", "png", lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     objects = ["mobile phone 1", "mobile phone 2", "plug adapter 1", "plug adapter 2"]
-    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [*objects, "scene.json"]
+    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [".scene.json", *objects]
     third = tmp_path / "d" / "mobile phone 1" / "s2"
     assert sorted(p.name for p in third.iterdir()) == [f"00{i}.png" for i in range(5)]
     with Image.open(third / "004.png") as picture:
         assert np.array_equal(np.array(picture), render(SMALL, 3, 2)[4].numpy())
-    assert json.loads((tmp_path / "d" / "scene.json").read_text())["scene"]["frames"] == 5
+    assert json.loads((tmp_path / "d" / ".scene.json").read_text())["scene"]["frames"] == 5
 
 
 def test_written_videos_are_close(tmp_path: Path) -> None:

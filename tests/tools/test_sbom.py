@@ -89,7 +89,7 @@ def test_every_library_of_the_installed_wheels_is_in_notice():
     licences = sbom.bundled_licences((ROOT / "NOTICE").read_text(encoding="utf-8"))
     assert licences["libx265"] == "GPL-2.0-or-later"
     seen = 0
-    for name in ("av", "numpy", "pillow", "scipy", "scikit-learn", "pandas", "onnxruntime"):
+    for name in ("av", "numpy", "pillow", "pillow-heif", "scipy", "scikit-learn", "onnxruntime"):
         try:
             installed = distribution(name)
         except PackageNotFoundError:
@@ -127,6 +127,17 @@ def test_notice_lists_no_library_that_the_wheels_no_longer_bundle():
     of_pictures = section("pillow")
     assert of_pictures <= bundled_in("pillow") <= of_pictures | of_video
     assert bundled_in("numpy") <= section("numpy")
+
+
+def test_notice_says_what_pillow_heif_says_of_its_libraries():
+    assert section("pillow_heif") | {"libx265"} == bundled_in("pillow_heif")
+    installed = distribution("pillow-heif")
+    stated = next(f for f in installed.files or [] if f.name == "LICENSES_bundled.txt").read_text()
+    for name, family in {"libheif": "LGPL", "libde265": "LGPL", "x265": "GPL"}.items():
+        said = re.search(rf"^Name: {name}\nLicense: {family}v(\d)$", stated, re.M)
+        ours = table()[name if name.startswith("lib") else f"lib{name}"]
+        assert said is not None
+        assert ours == f"{family}-{said[1]}.0-or-later"
 
 
 def test_notice_says_what_ffmpeg_says_of_itself():
@@ -181,7 +192,7 @@ def test_notice_says_what_pillow_says_of_its_libraries():
 def test_the_files_that_notice_refers_to_are_in_the_wheels():
     text = (ROOT / "NOTICE").read_text(encoding="utf-8")
     rows = re.findall(r"^  (\w+) +(\w+(?:-\*\.dist-info)?/[\w./]+)", text, re.M)
-    assert len(rows) == 9
+    assert len(rows) == 10
     for name, path in rows:
         try:
             installed = distribution(name)

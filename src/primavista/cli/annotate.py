@@ -31,9 +31,9 @@ VIDEO_SUFFIXES = (".mp4", ".mkv", ".mov")
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 TICKS_PER_SECOND = 60_000  # of the time stamps that are written; MPEG-4 allows up to 65,535
 TICK = Fraction(1, TICKS_PER_SECOND)
-UNKNOWN_COLOUR = "#B0B0B0"
+KNOWN_COLOUR, LIKELY_COLOUR, UNKNOWN_COLOUR = "#3DDC97", "#FFB000", "#B0B0B0"
 # one colour per object, by the order in which the objects were taught; told apart on any picture
-COLOURS = ("#3DDC97", "#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50")
+COLOURS = (KNOWN_COLOUR, LIKELY_COLOUR, "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50")
 LAST_CYRILLIC = "\u052f"  # DejaVu Sans has the Latin, Greek and Cyrillic letters up to it
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -130,16 +130,18 @@ def _add_stream(av: Any, container: Any, rate: Fraction, size: tuple[int, int]) 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
     """Return a copy of a picture with a prediction: its name and confidence, or "unknown".
 
-    They are beside a rectangle around the centre square, which is what the network sees. There is
-    no percentage next to "unknown": it would read as that of the unknown.
+    They are beside a rectangle around the centre square, which is what the network sees. A likely
+    name has a question mark and is amber. There is no percentage next to "unknown": it would read
+    as that of the unknown.
     """
     side = min(picture.size)
     left, top = ((length - side) // 2 for length in picture.size)
     square = Box(left, top, left + side - 1, top + side - 1)
-    if not prediction.known or prediction.label is None:
+    if prediction.answer == "unknown" or prediction.label is None:
         return _draw(picture, [(square, UNKNOWN, UNKNOWN_COLOUR)])
-    text = f"{prediction.label} {100 * prediction.confidence:.0f} %"
-    return _draw(picture, [(square, text, COLOURS[0])])
+    text = f"{prediction.said} {100 * prediction.confidence:.0f} %"
+    colour = KNOWN_COLOUR if prediction.known else LIKELY_COLOUR
+    return _draw(picture, [(square, text, colour)])
 
 
 def draw_boxes(picture: Image.Image, found: list[Located], labels: list[str]) -> Image.Image:

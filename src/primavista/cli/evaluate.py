@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import AsJson, MaxFrames, Threshold, VideoFps, load_learner, printable
+from primavista.cli.arguments import (
+    AsJson,
+    MaxFrames,
+    Threshold,
+    VideoFps,
+    check_model,
+    load_learner,
+    printable,
+)
 from primavista.cli.csv_file import write_csv
 from primavista.cli.progress import progress_bar
 from primavista.cli.targets import check_writable
@@ -22,7 +30,9 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 12  # of the confusion matrix on a terminal
 MOST_CONFUSED = 10  # pairs that are listed if the matrix is larger
-CSV_COLUMNS = ("video", "object", "taught", "answer", "right", "frames", "frames_right", "problem")
+CSV_ANSWER = ("said", "answer", "label", "right")
+CSV_FRAMES = ("known", "known_right", "likely", "likely_right", "unknown", "unknown_right")
+CSV_COLUMNS = ("video", "object", "taught", *CSV_ANSWER, "frames", *CSV_FRAMES, "problem")
 
 
 def evaluate(
@@ -38,9 +48,10 @@ def evaluate(
 ) -> None:
     """Measure how well a learner recognises videos that it was not taught. Nothing is learned.
 
-    The folder is laid out as for `primavista learn MODEL FOLDER`. A frame counts as right if it is
-    given the name of its folder; "unknown" is right for objects that were not taught (strangers).
-    A video that cannot be read is named, the others go on, and the exit code is 1.
+    The folder is laid out as for `primavista learn MODEL FOLDER`. The table says how many frames
+    are known, likely and unknown, and how many of each are right: those whose name is that of their
+    folder. For objects that were not taught (strangers), "unknown" is right. A video that cannot be
+    read is named, the others go on, and the exit code is 1.
 
     Examples: `primavista evaluate kitchen.pv test-videos/`,
     `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
@@ -50,6 +61,7 @@ def evaluate(
         picture: Write the confusion matrix as a picture, e.g. confusion.png.
         csv: Write one row per video, e.g. videos.csv.
     """
+    check_model(model, folder)
     for target in (picture, csv):
         check_writable(target)
     learner = load_learner(model, device, threshold)
@@ -76,17 +88,20 @@ def _rows(result: Evaluation) -> list[tuple[object, ...]]:
     """The rows of the CSV file, one per video."""
     rows: list[tuple[object, ...]] = []
     for video in result.videos:
-        said = ("", "") if video.problem else (video.said, video.said == video.right)
-        frames = (video.frames, video.frames_right)
-        rows.append((video.name, video.truth, video.taught, *said, *frames, video.problem))
+        answer: tuple[object, ...] = ("",) * len(CSV_ANSWER)
+        if video.answer is not None:
+            fused = video.answer
+            answer = (fused.said, fused.answer, fused.label, video.is_right)
+        frames = (video.frames.total, *(getattr(video.frames, name) for name in CSV_FRAMES))
+        rows.append((video.name, video.truth, video.taught, *answer, *frames, video.problem))
     return rows
 
 
 def _print(result: Evaluation) -> None:
-    from primavista.learner.evaluation import MEASURES, percent
+    from primavista.learner.evaluation import ANSWERS, FRAMES, MEASURES, answer_cells, percent
 
     console = Console(highlight=False)
-    objects = Table("shown", "videos right", "frames right", "frames unknown", box=None)
+    objects = Table("shown", "videos right", *ANSWERS, title=FRAMES, box=None)
     for column in objects.columns[1:]:
         column.justify = "right"
     for one in result.objects():
@@ -94,8 +109,7 @@ def _print(result: Evaluation) -> None:
         objects.add_row(
             Text(printable(name)),
             f"{one.videos_right} of {one.videos}",
-            f"{one.frames_right} of {one.frames}",
-            str(one.frames_unknown),
+            *answer_cells(one.frames),
         )
     console.print(objects)
     _print_confusion(result, console)

@@ -15,7 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli import arguments
-from primavista.cli.arguments import chosen_region, printable, register_named, warn_of_password
+from primavista.cli.arguments import (
+    check_model,
+    chosen_region,
+    printable,
+    register_named,
+    warn_of_password,
+)
 from primavista.cli.progress import ShowStage, resumable, stages
 from primavista.errors import InputError
 from primavista.storage.names import checked_name
@@ -90,6 +96,7 @@ def learn(
 
     if on not in (HERE, RAY) and not on.startswith(f"{RAY}://"):
         raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
+    check_model(model, sources[0])
     register_named(strategy, backbone)
     how: dict[str, Any] = {"max_frames": max_frames, "fps": fps, "skip_bad": skip_bad}
     how |= {"seconds": seconds, "region": chosen_region(region)}

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from primavista.cli import arguments
-from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
+from primavista.cli.arguments import (
+    check_model,
+    chosen_region,
+    load_learner,
+    printable,
+    warn_of_password,
+)
 from primavista.cli.csv_file import write_csv
 from primavista.cli.frames import Looker, Seen, sample_frames
 from primavista.cli.locate import Locator
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
 BATCH = 16  # frames that are recognised together, except from a camera
-ANSWER = ("label", "known", "likeliest", "confidence", "familiarity")
+ANSWER = ("said", "answer", "label", "confidence", "familiarity")
 COLUMNS = ("source", "kind", *ANSWER, "frames", "problem")
 
 
@@ -49,11 +55,14 @@ def predict(
 ) -> None:
     """Recognise objects in images, videos or a camera: one line per frame, then what they all show.
 
+    There are three answers. `mug` is known: it was taught. `mug?` is likely: more probably right
+    than not, but worth asking about. `unknown` looks like nothing that was taught; the names that
+    it is most like follow in brackets.
+
     In videos and cameras a line says what the last second shows, and each video has a line at the
-    end that says what the whole of it shows; for images and cameras it is the majority vote. A
-    frame that looks like nothing that was taught is `unknown`; the most likely names follow in
-    brackets. Of several files, one that cannot be read is named and the others go on; the exit code
-    is 1 then, unless `--skip-bad` is given.
+    end that says what the whole of it shows; for images and cameras it is the majority vote. Of
+    several files, one that cannot be read is named and the others go on; the exit code is 1 then,
+    unless `--skip-bad` is given.
 
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv monday.mp4 tuesday.mp4 photos/`,
@@ -74,6 +83,7 @@ def predict(
     """
     from primavista.media.video import BadFiles
 
+    check_model(model, sources[0])
     part = chosen_region(region)
     first = Path(sources[0]).expanduser()
     if region is not None and (annotate is not None or locate):
@@ -185,14 +195,18 @@ def files_of(sources: Sequence[str]) -> list[Path]:
     Links to folders are not followed, hidden files and folders are left out. Each file comes once,
     in natural order within each source.
     """
-    from primavista.media.video import find_media
+    from primavista.media.video import find_media, nothing_in, tell_left_out
 
     found: dict[Path, None] = {}
     for source in sources:
         path = Path(source).expanduser()
-        files = _below(path) if source.strip() and path.is_dir() else find_media(source)
+        if not source.strip() or not path.is_dir():
+            found |= dict.fromkeys(find_media(source))
+            continue
+        files = _below(path)
         if not files:
-            raise FileError(f"the folder {path} holds no images and no videos")
+            raise nothing_in(path, deep=True)
+        tell_left_out(path, files, deep=True)
         found |= dict.fromkeys(files)
     return list(found)
 
@@ -218,5 +232,5 @@ def _row(learner: Learner, file: Path, bad: BadFiles, how: dict[str, Any]) -> tu
     except PrimavistaError as error:
         return (str(file), kind, "", "", "", "", "", 0, str(error))
     answer = fuse(seen, learner.answer_rule)
-    shares = (answer.confidence, answer.familiarity)
-    return (str(file), kind, answer.said, answer.known, answer.label, *shares, len(seen), "")
+    told = (getattr(answer, name) for name in ANSWER)
+    return (str(file), kind, *told, len(seen), "")

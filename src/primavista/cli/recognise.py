@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from primavista.learner.learner import Learner
-    from primavista.learner.prediction import Prediction
+    from primavista.learner.prediction import Answer, Prediction
 
 BAR_WIDTH = 12  # characters
 FIELDS = ("label", "answer", "known", "confidence", "familiarity", "scores")
@@ -73,8 +73,9 @@ class Recogniser:
     ) -> None:
         self.learner, self.size = learner, learner.size
         self.top, self.as_json, self.quiet, self.named = top, as_json, quiet, named
-        self.width = max(len(name) for name in [*learner.labels, UNKNOWN])  # aligns the columns
-        self.votes: Counter[str | None] = Counter()  # frames by what they show alone
+        # aligns the columns; a likely name has a question mark
+        self.width = max(len(UNKNOWN), *(len(name) + 1 for name in learner.labels), 0)
+        self.votes = Votes()  # of all frames
         self.videos: dict[str, list[Prediction]] = {}  # what the frames of each video file show
         self.console = Console(highlight=False)
         self._source, self._watch = "", learner.watch()
@@ -102,7 +103,7 @@ class Recogniser:
     def report(self, sighting: Sighting) -> None:
         """Count one frame and print its line."""
         frame, alone = sighting.frame, sighting.alone
-        self.votes += tally([alone])
+        self.votes.add(alone)
         if frame.seconds is not None and not is_live(frame.source):
             self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
@@ -125,33 +126,36 @@ class Recogniser:
             return
         for source, answer in fused.items():
             where = f"{Path(source).name}: " if len(fused) > 1 else ""
-            label = answer.label if answer.known else None
-            self._print_vote(label, tally(self.videos[source]), where)
-        if not self.videos and self.votes.total() > 1:
-            self._print_vote(winner(self.votes), self.votes)
+            self._print_vote(answer.label, answer.answer, tally(self.videos[source]), where)
+        if not self.videos and self.votes.total > 1:
+            self._print_vote(*self.votes.winner(), self.votes)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
     def _summary(self, skipped: int) -> dict[str, Any]:
-        label, total = winner(self.votes), self.votes.total()
+        (label, answer), votes = self.votes.winner(), self.votes
         return {
             "label": label,
-            "share": self.votes[label] / total if total else 0.0,
-            "frames": total,
-            "votes": {name: count for name, count in self.votes.items() if name is not None},
-            "unknown": self.votes[None],
+            "answer": answer,
+            "share": votes.naming(label) / votes.total if votes.total else 0.0,
+            "frames": votes.total,
+            "votes": dict(votes.known),
+            "likely": dict(votes.likely),
+            "unknown": votes.unknown,
             "skipped": skipped,
         }
 
-    def _print_vote(self, label: str | None, votes: Counter[str | None], where: str = "") -> None:
-        """Print an answer, how many frames agree with it, and what the others show."""
-        others = [f"{name} {n}" for name, n in votes.most_common() if name not in (label, None)]
-        if label is not None and votes[None]:
-            others.append(f"{UNKNOWN} {votes[None]}")
+    def _print_vote(self, label: str | None, answer: Answer, votes: Votes, where: str = "") -> None:
+        """Print an answer, how many frames name the same object, and what the others show."""
+        said = label if answer != "unknown" else None
+        others = [f"{name} {n}" for name, n in votes.named().most_common() if name != said]
+        if said is not None and votes.unknown:
+            others.append(f"{UNKNOWN} {votes.unknown}")
         rest = f" ({', '.join(others)})" if others else ""
-        name = f"{escape(printable(where))}[bold]{escape(printable(label or UNKNOWN))}[/bold]"
-        text = escape(printable(f"{votes[label]} of {votes.total()} frames{rest}"))
-        self.console.print(f"{name}: {text}", soft_wrap=True)
+        text = f"{votes.naming(said)} of {votes.total} frames{rest}"
+        name = _marked_up(said, answer)
+        line = f"{escape(printable(where))}{name}: {escape(printable(text))}"
+        self.console.print(line, soft_wrap=True)
 
     def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
         where = escape(printable(Path(frame.source).name))
@@ -159,15 +163,18 @@ class Recogniser:
             time = format_time(frame.seconds)
             where = f"{where} {time}" if self.named else time
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
-        names = [f"{escape(printable(label))} {100 * share:.0f} %" for label, share in ranked]
-        if prediction.known and prediction.label is not None:
-            name = f"[bold]{escape(printable(prediction.label)):<{self.width}}[/bold]"
-            bar = self._bar(prediction.confidence)
-            return f"{where:<8} {name} {bar}  [dim]{', '.join(names[1:])}[/dim]".rstrip()
-        # no percentage and no bar: they would read as those of "unknown"
-        candidates = f"({', '.join(names)})" if names else ""
-        blank = " " * (BAR_WIDTH + 6)
-        return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {blank}  {candidates}[/dim]".rstrip()
+        names = [escape(printable(label)) for label, _ in ranked]
+        if prediction.answer == "unknown" or prediction.label is None:
+            # no percentages and no bar: among the taught names alone they say nothing of a stranger
+            candidates = f"(most like {', '.join(names)})" if names else ""
+            blank = " " * (BAR_WIDTH + 6)
+            return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {blank}  {candidates}[/dim]".rstrip()
+        name = _marked_up(prediction.label, prediction.answer, self.width)
+        others = [
+            f"{name} {100 * share:.0f} %" for name, (_, share) in zip(names, ranked, strict=True)
+        ]
+        rest = f"[dim]{', '.join(others[1:])}[/dim]"
+        return f"{where:<8} {name} {self._bar(prediction.confidence)}  {rest}".rstrip()
 
     def _bar(self, confidence: float) -> str:
         filled = round(BAR_WIDTH * confidence)
@@ -181,20 +188,73 @@ def as_fields(prediction: Prediction) -> dict[str, Any]:
     return {name: getattr(prediction, name) for name in FIELDS}
 
 
-def tally(predictions: Iterable[Prediction]) -> Counter[str | None]:
-    """Count the frames that show each object; those that show none are counted under None."""
-    return Counter(one.label if one.known else None for one in predictions)
+def _marked_up(label: str | None, answer: Answer, width: int = 0) -> str:
+    """Return an answer in the markup of rich: a likely name has a question mark and is amber."""
+    if label is None or answer == "unknown":
+        return f"[bold]{UNKNOWN:<{width}}[/bold]"
+    text = printable(label) if answer == "known" else f"{printable(label)}?"
+    style = "bold" if answer == "known" else "bold yellow"
+    return f"[{style}]{escape(f'{text:<{width}}')}[/{style}]"
 
 
-def winner(votes: Counter[str | None]) -> str | None:
-    """Return the name with the most frames, or None if more frames are unknown.
+@dataclass
+class Votes:
+    """How many frames, each by itself, show which object.
 
-    >>> winner(Counter({"mug": 2, "cup": 1, None: 2})), winner(Counter({"mug": 1, None: 2}))
-    ('mug', None)
+    Attributes:
+        known: The frames in which an object is known, by name.
+        likely: The frames in which it is likely, by name.
+        unknown: The frames that show neither.
     """
-    named = Counter({name: count for name, count in votes.items() if name is not None})
-    best = named.most_common(1)
-    return best[0][0] if best and best[0][1] >= votes[None] else None
+
+    known: Counter[str] = field(default_factory=Counter)
+    likely: Counter[str] = field(default_factory=Counter)
+    unknown: int = 0
+
+    def add(self, prediction: Prediction) -> None:
+        """Count a frame."""
+        if prediction.label is None or prediction.answer == "unknown":
+            self.unknown += 1
+        else:
+            votes = self.known if prediction.known else self.likely
+            votes[prediction.label] += 1
+
+    @property
+    def total(self) -> int:
+        """The number of frames."""
+        return self.named().total() + self.unknown
+
+    def named(self) -> Counter[str]:
+        """Count the frames in which an object is known or likely, by name."""
+        return self.known + self.likely
+
+    def naming(self, label: str | None) -> int:
+        """Count the frames that name an object; None counts those that are unknown."""
+        return self.unknown if label is None else self.named()[label]
+
+    def winner(self) -> tuple[str | None, Answer]:
+        """Return the name with the most frames, known if it is in half of them, or unknown.
+
+        >>> Votes(Counter(mug=2), Counter(cup=1), 2).winner()
+        ('mug', 'known')
+        >>> Votes(Counter(mug=1), unknown=2).winner()
+        (None, 'unknown')
+        >>> Votes(Counter(mug=1), Counter(mug=2)).winner()
+        ('mug', 'likely')
+        """
+        best = self.named().most_common(1)
+        if not best or best[0][1] < self.unknown:
+            return None, "unknown"
+        label, count = best[0]
+        return label, "known" if 2 * self.known[label] >= count else "likely"
+
+
+def tally(predictions: Iterable[Prediction]) -> Votes:
+    """Count the frames that show each object."""
+    votes = Votes()
+    for one in predictions:
+        votes.add(one)
+    return votes
 
 
 def format_time(seconds: float) -> str:

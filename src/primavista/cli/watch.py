@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from primavista.cli import arguments
-from primavista.cli.arguments import chosen_region, load_learner, printable, warn_of_password
+from primavista.cli.arguments import (
+    check_model,
+    chosen_region,
+    load_learner,
+    printable,
+    warn_of_password,
+)
 from primavista.cli.frames import SampledFrame, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live, is_video_file
@@ -51,6 +57,8 @@ def watch(
 ) -> None:
     """Watch a camera: one line when the recognised object changes, not one per frame.
 
+    `mug` is known; `mug?` is likely, more probably right than not, but worth asking about.
+
     A camera that is lost is connected again, with longer and longer waits, and so is a broker; both
     are told on standard error, and recognition goes on meanwhile. If the file of the model is
     taught by another command, the new objects are recognised within a few seconds.
@@ -78,6 +86,7 @@ def watch(
     """
     from primavista.media.video import BadFiles
 
+    check_model(model, source)
     for text in (source, mqtt):
         warn_of_password(text or "")
     part = chosen_region(region)
@@ -120,6 +129,8 @@ def event_text(event: Event) -> str:
 
     if isinstance(event, CameraEvent):
         return f"camera {event.state}"
+    if event.likely is not None:
+        return printable(f"{event.likely}? {100 * event.confidence:.0f} %")
     if event.label is None:
         return "nothing known"
     found = event.objects or [event]

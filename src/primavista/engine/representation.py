@@ -382,9 +382,8 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
     try:
         torch.empty(0, device=made)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # such as mps or xpu
-        reason = str(error).split("\n")[0]
         raise InputError(
-            f"torch cannot use the device {str(device)!r} here ({reason}): choose auto, cpu or cuda"
+            f"torch cannot use the device {str(device)!r} here: choose auto, cpu or cuda"
         ) from error
     return made
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from primavista.learner.coach import NOTHING
 from primavista.learner.locating import Located
-from primavista.learner.prediction import Prediction
+from primavista.learner.prediction import Answer, Prediction
 from primavista.media.boxes import Box
 
 HOLD = 0.5  # seconds that an answer must last to be an event
@@ -22,16 +23,18 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class ObjectEvent:
-    """The recognised object has changed.
+    """The recognised object has changed, or the one that is likely.
 
     Attributes:
         camera: The name of the camera.
-        label: The object, or None if nothing that was taught is seen.
-        before: The object before, or None.
-        confidence: The probability of the object among the known names; 0 if there is none.
+        label: The known object, or None: an object that is only likely is not recognised.
+        before: The known object before, or None.
+        confidence: The probability of the known or likely object among the known names; 0 if there
+            is none.
         familiarity: The familiarity of the picture; None if the strategy cannot tell.
         seconds: The time in the video, or since the first frame of the camera.
         time: The time of day, UTC, as ISO 8601.
+        likely: The likely object, or None.
         objects: All objects that are there, the best of which is `label`, with boxes as shares of
             the width and the height of the picture; None if they are not located.
         event: "object".
@@ -44,8 +47,16 @@ class ObjectEvent:
     familiarity: float | None
     seconds: float
     time: str = field(default_factory=_now)
+    likely: str | None = None
     objects: tuple[Located, ...] | None = None
     event: Literal["object"] = "object"
+
+    @property
+    def answer(self) -> Answer:
+        """The answer: "unknown" for strangers and for the background."""
+        if self.label is not None:
+            return "known"
+        return "unknown" if self.likely is None else "likely"
 
     @property
     def labels(self) -> set[str]:
@@ -53,6 +64,11 @@ class ObjectEvent:
         if self.objects is None:
             return set() if self.label is None else {self.label}
         return {one.label for one in self.objects}
+
+    @property
+    def shown(self) -> tuple[frozenset[str], str | None]:
+        """The known objects and the likely one: an event comes when they change."""
+        return frozenset(self.labels), self.likely
 
 
 @dataclass(frozen=True)
@@ -87,26 +103,27 @@ def event_record(event: Event) -> dict[str, Any]:
     fields = asdict(event)
     if fields.get("objects", ()) is None:
         del fields["objects"]
-    return {"event": fields.pop("event"), **fields}
+    record = {"event": fields.pop("event"), **fields}
+    return record | {"answer": event.answer} if isinstance(event, ObjectEvent) else record
 
 
 class _Detector:
-    """Makes an event when other objects are seen and have been for some seconds without a break."""
+    """Makes an event when something else is shown and has been for some seconds without a break."""
 
     def __init__(self, camera: str, hold: float = HOLD) -> None:
         self.camera = camera
         self.hold = hold
         self._told: ObjectEvent | None = None  # the last event
-        self._candidate: set[str] = set()  # the objects of a change that has begun
+        self._candidate: object = None  # what is shown since a change that has begun
         self._since: float | None = None
 
     def _changed(self, event: ObjectEvent, at: float) -> ObjectEvent | None:
         """Return the event of a change that has lasted; its field `before` is filled in."""
-        if self._told is not None and event.labels == self._told.labels:
+        if self._told is not None and event.shown == self._told.shown:
             self._since = None
             return None
-        if self._since is None or event.labels != self._candidate:
-            self._candidate, self._since = event.labels, at
+        if self._since is None or event.shown != self._candidate:
+            self._candidate, self._since = event.shown, at
         if at - self._since < self.hold:
             return None
         before = None if self._told is None else self._told.label
@@ -122,7 +139,8 @@ class ChangeDetector(_Detector):
     """Turns the answers of a watched camera into events: one per change, none per frame.
 
     An answer counts when it has lasted for `hold` seconds without interruption. The first event
-    tells what is seen at the start. Unknown objects and the background are both None.
+    tells what is seen at the start. Unknown objects and the background are both None; a likely
+    object is in a field of its own.
 
     Args:
         camera: The name of the camera.
@@ -147,9 +165,17 @@ class ChangeDetector(_Detector):
             at: The time of the frame in seconds; times do not decrease.
         """
         label = prediction.recognised_object
-        confidence = 0.0 if label is None else round(prediction.confidence, 4)
-        familiarity = _rounded(prediction.familiarity)
-        event = ObjectEvent(self.camera, label, None, confidence, familiarity, round(at, 3))
+        is_likely = prediction.answer == "likely" and prediction.label != NOTHING
+        likely = prediction.label if is_likely else None
+        event = ObjectEvent(
+            self.camera,
+            label,
+            None,
+            0.0 if label is None and likely is None else round(prediction.confidence, 4),
+            _rounded(prediction.familiarity),
+            round(at, 3),
+            likely=likely,
+        )
         return self._changed(event, at)
 
 

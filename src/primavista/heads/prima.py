@@ -65,6 +65,7 @@ from primavista.heads.strangers import (
     Floats,
     LessonFamiliarity,
     expected_strangers,
+    frame_correlation,
     lessons_lifted,
     middle_shares,
     usual_room,
@@ -206,14 +207,17 @@ class LessonHead(AnalyticHead):
         share = middle_shares(judged.beta)
         places, arrays = self.sample.places, self.sample.arrays
         mu, centre = self.statistics.means(classes), float64(arrays["centre"])
-        columns, _, frames = self.sample.lessons(classes)
-        taught, shown = (unit_vectors(z - centre, places) for z in (mu, float64(frames)))
+        columns, means, frames = self.sample.lessons(classes)
+        taught, shown, usually_shown = (
+            unit_vectors(float64(z) - centre, places) for z in (mu, frames, means)
+        )
         directions = taught * to_library_of(np.repeat(share, self.sample.blocks), mu)
         rooms = taught[:, places[0]] * float(len(places) > 1)
-        cosines, alike, spread = (
+        cosines, usual_cosines, alike, spread = (
             np.asarray(to_device(array, "cpu"))
             for array in (
                 shown @ directions.T,
+                usually_shown @ directions.T,
                 shown[:, places[0]] @ rooms.T,
                 float64(arrays["spread"]),
             )
@@ -224,10 +228,12 @@ class LessonHead(AnalyticHead):
             lessons_lifted(likeness, alike, columns, usual),
             columns,
             max(float(share @ spread @ share), 0.0) ** 0.5,
+            1 + judged.trust,
         )
         worth = judged.trust / sum(judged.beta)
+        correlation = frame_correlation(cosines, usual_cosines, columns, strangers)
         return LessonFamiliarity(
-            directions, centre, places, worth * w, worth * b, rooms, usual, strangers
+            directions, centre, places, worth * w, worth * b, rooms, usual, strangers, correlation
         )
 
     def merge(self, other: Self, columns: Array) -> None:

@@ -24,6 +24,9 @@ from primavista.heads.base import Familiarity
 GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for
 GENERIC_SHIFT = 2.0  # prior mean and standard deviation of M, in units of the generic spread
 ROOM_SLOPE = 0.75  # decrease of the likeness of strangers per unit of the cosine of the rooms
+SIMILAR = 0.75  # prior correlation of the likeness of two frames of one clip
+SIMILAR_LESSONS = 2.0  # the number of lessons that this prior counts for
+LEAST_CORRELATION = 0.1
 LARGEST_OF_TWO = math.pi**-0.5  # the mean of the larger of two standard normal numbers
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -64,7 +67,9 @@ class Strangers(NamedTuple):
         return 1 / (1 + xp.exp((-1.5976 * x - 0.07056 * x**3).clip(-700, 700)))
 
 
-def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> Strangers:
+def expected_strangers(
+    likeness: Floats, columns: Integers, generic: float, most: float = 1.0
+) -> Strangers:
     """Estimate the distribution of the likeness of strangers to the most similar of K classes.
 
     Every class is a stranger to the others: x_l is the likeness of lesson l to the most similar of
@@ -76,13 +81,16 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
     likeness to one another has the standard deviation `generic`. The prior of the variance counts
     like `GENERIC_CLASSES` classes with this standard deviation; the prior of M has the mean and
     the standard deviation `GENERIC_SHIFT` times `generic`. The predictive distribution is
-    Student's t.
+    Student's t. The K classes count like K - 1, because two classes that are most similar to each
+    other are one observation. The variance is that of the values above the mean: a cosine cannot
+    exceed 1, so the values below it scatter further, and strangers are told by the values above.
 
     Args:
         likeness: The likeness of a frame of each lesson to each class, L x K. The likeness to the
             own class is not used.
         columns: The column of the class of each lesson.
         generic: The standard deviation of the likeness of generic frames to one another.
+        most: The likeness of a frame that equals the mean of a class.
 
     Returns:
         The predictive distribution.
@@ -91,7 +99,7 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
     generic = max(generic, 1e-3)
     freedom, prior = GENERIC_CLASSES, GENERIC_SHIFT**-2
     if classes == 1 or not len(columns):
-        return _below_1(GENERIC_SHIFT * generic, generic * (1 + 1 / prior) ** 0.5, freedom)
+        return _below(most, GENERIC_SHIFT * generic, generic * (1 + 1 / prior) ** 0.5, freedom)
     others = likeness.copy()
     others[np.arange(len(columns)), columns] = -np.inf
     ordered = np.sort(others, axis=1)
@@ -99,26 +107,58 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
     weight = 1 / np.bincount(columns, minlength=classes)[columns]
     weight /= weight.sum()  # each class counts the same
     mean = float((weight * x).sum())
-    squares = GENERIC_CLASSES * generic**2 + classes * float((weight * (x - mean) ** 2).sum())
-    freedom += classes - 1
+    above = 2 * float((weight * (x - mean).clip(0) ** 2).sum())
+    pairs = classes - 1
+    squares = GENERIC_CLASSES * generic**2 + pairs * above
+    freedom += pairs - 1
     sigma = (squares / freedom) ** 0.5
     if classes == 2:
         more = LARGEST_OF_TWO * sigma
     else:
         less = float((weight * (x - ordered[:, -2])).sum()) / (classes - 1)
         more = less * (classes - 2) / (classes - 1)
-    count = prior + classes
-    usual = (prior * GENERIC_SHIFT * generic + classes * (mean + more)) / count
-    return _below_1(usual, sigma * (1 + 1 / count) ** 0.5, freedom)
+    count = prior + pairs
+    usual = (prior * GENERIC_SHIFT * generic + pairs * (mean + more)) / count
+    return _below(most, usual, sigma * (1 + 1 / count) ** 0.5, freedom)
 
 
-def _below_1(usual: float, spread: float, freedom: float) -> Strangers:
-    """Keep strangers well below 1, the likeness of a frame that equals the mean of a class.
+def _below(most: float, usual: float, spread: float, freedom: float) -> Strangers:
+    """Keep strangers well below `most`, the likeness of a frame that equals the mean of a class.
 
     This matters if the features of all frames are nearly equal, as in an untrained network.
     """
-    usual = min(usual, 1 - 1e-6)
-    return Strangers(usual, min(spread, (1 - usual) / 2), freedom)
+    usual = min(usual, most - 1e-6)
+    return Strangers(usual, min(spread, (most - usual) / 2), freedom)
+
+
+def frame_correlation(
+    frames: Floats, means: Floats, columns: Integers, strangers: Strangers
+) -> float:
+    """rho = 1 - W / sigma^2,  W = (SIMILAR_LESSONS (1 - SIMILAR) sigma^2 + sum_l d_l^2) / count
+
+    Estimate the correlation of the likeness of two frames of one clip of a stranger. d_l is the
+    difference of the likeness of a frame of lesson l and of the mean of the lesson, both to the
+    most similar other class, less its mean over the lessons. W is thus the variance within clips.
+    It has a prior, as if `SIMILAR_LESSONS` lessons had the correlation `SIMILAR`.
+
+    Args:
+        frames: The likeness of a frame of each lesson to each class, L x K.
+        means: The likeness of the mean of each lesson, L x K.
+        columns: The column of the class of each lesson.
+        strangers: The distribution of the likeness of strangers.
+
+    Returns:
+        rho, from `LEAST_CORRELATION` to 1.
+    """
+    count, classes = frames.shape
+    if classes == 1 or not count:
+        return SIMILAR
+    own = np.arange(classes) == columns[:, None]
+    of_frames, of_means = (np.where(own, -np.inf, x).max(1) for x in (frames, means))
+    d = of_frames - of_means
+    variance = strangers.spread**2
+    squares = SIMILAR_LESSONS * (1 - SIMILAR) * variance + float(((d - d.mean()) ** 2).sum())
+    return float(max(1 - squares / (SIMILAR_LESSONS + count) / variance, LEAST_CORRELATION))
 
 
 def middle_shares(beta: Sequence[float]) -> Floats:
@@ -231,6 +271,7 @@ class LessonFamiliarity(Familiarity):
             place.
         usual_room: e of `room_lift`.
         strangers: The distribution of s for strangers.
+        correlation: That of s for two frames of one clip of a stranger.
     """
 
     directions: Array
@@ -241,6 +282,7 @@ class LessonFamiliarity(Familiarity):
     rooms: Array
     usual_room: float
     strangers: Strangers
+    correlation: float
 
     def __call__(self, z: Array, best: Array) -> Array:
         """Compute the familiarity of frames (see `Familiarity`) with any class; ignores `best`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 
 from primavista.errors import FileError, InputError
-from primavista.learner.prediction import Prediction
+from primavista.learner.prediction import Answer, Prediction
 from primavista.learner.watch import fuse
 from primavista.media.frames import Frames, Selection
 from primavista.media.video import open_frames
@@ -27,6 +27,53 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class FrameCounts:
+    """How many frames got each answer, and how many of them are right.
+
+    For an object that was taught, its name is right; of an unknown frame, the likeliest name
+    counts. For a stranger "unknown" is right, and nothing else is.
+
+    Args:
+        known: The number of frames that are known.
+        known_right: How many of them are right.
+        likely: The number of frames that are likely.
+        likely_right: How many of them are right.
+        unknown: The number of frames that are unknown.
+        unknown_right: How many of them are right.
+    """
+
+    known: int = 0
+    known_right: int = 0
+    likely: int = 0
+    likely_right: int = 0
+    unknown: int = 0
+    unknown_right: int = 0
+
+    @classmethod
+    def of(cls, videos: Iterable[VideoOutcome]) -> Self:
+        """Sum up the frames of videos.
+
+        Args:
+            videos: The outcomes of the videos.
+        """
+        counts: Counter[str] = Counter()
+        for video in videos:
+            for answer, names in video.answers.items():
+                count = sum(names.values())
+                counts[answer] += count
+                if video.taught:
+                    counts[f"{answer}_right"] += names.get(video.truth, 0)
+                elif answer == UNKNOWN:
+                    counts[f"{answer}_right"] += count
+        return cls(**counts)
+
+    @property
+    def total(self) -> int:
+        """The number of frames."""
+        return self.known + self.likely + self.unknown
+
+
+@dataclass(frozen=True)
 class VideoOutcome:
     """The answers of a learner about one video of one object.
 
@@ -34,8 +81,8 @@ class VideoOutcome:
         name: The path of the video, or the class and the number of the session.
         truth: The name of the object that it shows.
         taught: Whether the learner knows the object; otherwise it is a stranger.
-        answers: How many frames were recognised as each name, "unknown" among them.
-        likeliest: How many frames had the right name as the likeliest, known or not.
+        answers: For each answer (known, likely, unknown), how many frames got it, by their
+            likeliest name.
         answer: What the whole video shows; None if it could not be read.
         problem: Why it could not be read; empty if it was.
     """
@@ -43,35 +90,44 @@ class VideoOutcome:
     name: str
     truth: str
     taught: bool
-    answers: dict[str, int] = field(default_factory=dict)
-    likeliest: int = 0
+    answers: dict[Answer, dict[str, int]] = field(default_factory=dict)
     answer: Prediction | None = None
     problem: str = ""
 
     @property
-    def frames(self) -> int:
-        """The number of frames that were recognised."""
-        return sum(self.answers.values())
+    def frames(self) -> FrameCounts:
+        """The frames that were recognised."""
+        return FrameCounts.of([self])
 
     @property
     def said(self) -> str:
-        """The answer for the whole video: a name, or "unknown"."""
+        """The answer for the whole video: "mug", "mug?" if that is only likely, or "unknown"."""
         return UNKNOWN if self.answer is None else self.answer.said
 
     @property
-    def right(self) -> str:
-        """The right answer: the name of an object that was taught, "unknown" for a stranger."""
-        return self.truth if self.taught else UNKNOWN
+    def is_known(self) -> bool:
+        """Whether the video as a whole is called known."""
+        return self.answer is not None and self.answer.known
 
     @property
-    def frames_right(self) -> int:
-        """The number of frames that got the right answer."""
-        return self.answers.get(self.right, 0)
+    def is_right(self) -> bool:
+        """Whether the answer for the whole video is right, known or likely.
 
-    @property
-    def frames_unknown(self) -> int:
-        """The number of frames that were called unknown."""
-        return self.answers.get(UNKNOWN, 0)
+        The right answer is its name if the object was taught, and "unknown" for a stranger.
+        """
+        if self.answer is None:
+            return False
+        is_unknown = self.answer.answer == UNKNOWN
+        if not self.taught:
+            return is_unknown
+        return not is_unknown and self.answer.label == self.truth
+
+    def named(self) -> Counter[str]:
+        """Count the frames by the name that they were given, known or likely, or "unknown"."""
+        counts: Counter[str] = Counter()
+        for answer, names in self.answers.items():
+            counts.update({UNKNOWN: sum(names.values())} if answer == UNKNOWN else names)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -82,19 +138,15 @@ class ObjectOutcome:
         label: Its name.
         taught: Whether the learner knows it; otherwise it is a stranger, and unknown is right.
         videos: The number of videos.
-        videos_right: How many got the right answer as a whole.
-        frames: The number of frames.
-        frames_right: How many got the right answer by themselves.
-        frames_unknown: How many were called unknown.
+        videos_right: How many got the right answer as a whole, known or likely.
+        frames: The answers to the single frames.
     """
 
     label: str
     taught: bool
     videos: int
     videos_right: int
-    frames: int
-    frames_right: int
-    frames_unknown: int
+    frames: FrameCounts
 
     @classmethod
     def of(cls, label: str, videos: Sequence[VideoOutcome]) -> Self:
@@ -104,23 +156,16 @@ class ObjectOutcome:
             label: Its name.
             videos: At least one video that was read.
         """
-        return cls(
-            label,
-            taught=videos[0].taught,
-            videos=len(videos),
-            videos_right=sum(video.said == video.right for video in videos),
-            frames=_sum(videos, "frames"),
-            frames_right=_sum(videos, "frames_right"),
-            frames_unknown=_sum(videos, "frames_unknown"),
-        )
+        right = sum(video.is_right for video in videos)
+        return cls(label, videos[0].taught, len(videos), right, FrameCounts.of(videos))
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """The result of `Learner.evaluate`: how well a learner recognises the objects of a data set.
 
-    An answer is the likeliest name, or "unknown" if the familiarity is below the threshold. For an
-    object that was taught, its own name is right; for a stranger, "unknown" is right.
+    An answer is a name, which is known or likely, or "unknown". For an object that was taught, its
+    own name is right; for a stranger, "unknown" is right.
 
     Args:
         labels: The names that the learner knows.
@@ -144,34 +189,55 @@ class Evaluation:
     def frame_accuracy(self) -> float | None:
         """The share of the frames of taught objects that were given their name; None without any.
 
-        A frame that is called unknown is not right here.
+        The name may be known or likely. A frame that is called unknown is not right here.
         """
-        return _share_of_frames(self._read(taught=True), "frames_right")
+        return _share(self._frames(taught=True), "known_right", "likely_right")
+
+    @property
+    def known_accuracy(self) -> float | None:
+        """The share of the frames of taught objects that are known by their name."""
+        return _share(self._frames(taught=True), "known_right")
 
     @property
     def likeliest_accuracy(self) -> float | None:
         """The share of the frames of taught objects whose likeliest name is right, known or not."""
-        return _share_of_frames(self._read(taught=True), "likeliest")
+        return _share(self._frames(taught=True), "known_right", "likely_right", "unknown_right")
 
     @property
-    def video_accuracy(self) -> float | None:
-        """The share of the videos of taught objects whose answer as a whole is right."""
-        return _share_of_videos(self._read(taught=True))
+    def wrong_known_share(self) -> float | None:
+        """The share of the frames of taught objects that are known by the name of another."""
+        frames = self._frames(taught=True)
+        return (frames.known - frames.known_right) / frames.total if frames.total else None
 
     @property
     def unknown_share(self) -> float | None:
         """The share of the frames of taught objects that were called unknown."""
-        return _share_of_frames(self._read(taught=True), "frames_unknown")
+        return _share(self._frames(taught=True), "unknown")
+
+    @property
+    def video_accuracy(self) -> float | None:
+        """The share of the videos of taught objects whose answer is right, known or likely."""
+        return _share_of_videos(self._read(taught=True), "is_right")
+
+    @property
+    def strangers_known(self) -> float | None:
+        """The share of the frames of strangers that were called known: see the threshold."""
+        return _share(self._frames(taught=False), "known")
 
     @property
     def strangers_unknown(self) -> float | None:
         """The share of the frames of strangers that were called unknown, as they should be."""
-        return _share_of_frames(self._read(taught=False), "frames_unknown")
+        return _share(self._frames(taught=False), "unknown")
+
+    @property
+    def strangers_known_videos(self) -> float | None:
+        """The share of the videos of strangers that were called known as a whole."""
+        return _share_of_videos(self._read(taught=False), "is_known")
 
     @property
     def strangers_unknown_videos(self) -> float | None:
         """The share of the videos of strangers that were called unknown as a whole."""
-        return _share_of_videos(self._read(taught=False))
+        return _share_of_videos(self._read(taught=False), "is_right")
 
     def objects(self) -> list[ObjectOutcome]:
         """Return the outcome of each object, the taught ones first."""
@@ -182,8 +248,8 @@ class Evaluation:
         """Return the confusion matrix of the frames.
 
         Returns:
-            The names of the rows (what was shown), the names of the columns (the answers, the last
-            one "unknown"), and the counts row by row.
+            The names of the rows (what was shown), the names of the columns (the answers, known or
+            likely, the last one "unknown"), and the counts row by row.
         """
         rows = [one.label for one in self.objects()]
         columns = [*self.labels, UNKNOWN]
@@ -191,7 +257,7 @@ class Evaluation:
         for name in rows:
             total: Counter[str] = Counter()
             for video in self._of(name):
-                total.update(video.answers)
+                total.update(video.named())
             counts.append([total[column] for column in columns])
         return rows, columns, counts
 
@@ -202,14 +268,15 @@ class Evaluation:
             **{name: getattr(self, name) for name in MEASURES},
             "labels": list(self.labels),
             "strangers": list(self.strangers),
-            "objects": [vars(one) for one in self.objects()],
+            "objects": [asdict(one) for one in self.objects()],
             "confusion": {"shown": rows, "answers": columns, "frames": counts},
             "videos": [
                 {
                     "name": video.name,
                     "truth": video.truth,
-                    "answer": video.said if not video.problem else None,
-                    "frames": video.frames,
+                    "label": video.answer.label if video.answer else None,
+                    "answer": video.answer.answer if video.answer else None,
+                    "frames": asdict(video.frames),
                     "answers": video.answers,
                     "problem": video.problem or None,
                 }
@@ -237,14 +304,14 @@ class Evaluation:
             if getattr(self, name) is not None
         ]
         objects = [
-            (o.label, f"{o.videos_right} of {o.videos}", f"{o.frames_right} of {o.frames}")
-            for o in self.objects()
+            (one.label, f"{one.videos_right} of {one.videos}", *answer_cells(one.frames))
+            for one in self.objects()
         ]
         rows, columns, counts = self.confusion()
         matrix = [(name, *row) for name, row in zip(rows, counts, strict=True)]
         return (
             html_table(summary, caption="Evaluation")
-            + html_table(objects, header=("shown", "videos right", "frames right"))
+            + html_table(objects, header=("shown", "videos right", *ANSWERS), caption=FRAMES)
             + html_table(matrix, header=("shown \\ answer", *columns), caption="frames")
         )
 
@@ -252,18 +319,40 @@ class Evaluation:
         """The videos that could be read, of objects that were taught, or of strangers."""
         return [one for one in self.videos if one.taught == taught and not one.problem]
 
+    def _frames(self, taught: bool) -> FrameCounts:
+        return FrameCounts.of(self._read(taught))
+
     def _of(self, name: str) -> list[VideoOutcome]:
         return [video for video in self.videos if video.truth == name and not video.problem]
 
 
+ANSWERS = ("known", "likely", "unknown")
+FRAMES = "frames by answer, and how many of them are right"
 MEASURES = {
-    "video_accuracy": "videos of taught objects that were right",
-    "frame_accuracy": "frames of taught objects that were right",
-    "likeliest_accuracy": "the same, if the likeliest name counts, known or not",
+    "video_accuracy": "videos of taught objects that were given their name, known or likely",
+    "frame_accuracy": "frames of taught objects that were given their name, known or likely",
+    "known_accuracy": "the same, known only",
+    "likeliest_accuracy": "the same, if the likeliest name counts, whatever the answer",
+    "wrong_known_share": "frames of taught objects that were known by the name of another",
     "unknown_share": "frames of taught objects that were called unknown",
+    "strangers_known_videos": "videos of strangers that were called known",
     "strangers_unknown_videos": "videos of strangers that were called unknown",
+    "strangers_known": "frames of strangers that were called known",
     "strangers_unknown": "frames of strangers that were called unknown",
 }
+
+
+def answer_cells(frames: FrameCounts) -> list[str]:
+    """Return a cell of a table per answer: how many frames got it, and how many are right.
+
+    Args:
+        frames: The counts.
+
+    >>> answer_cells(FrameCounts(5, 4, 2, 2))
+    ['5 (4 right)', '2 (2 right)', '0']
+    """
+    pairs = [(getattr(frames, name), getattr(frames, f"{name}_right")) for name in ANSWERS]
+    return [f"{count} ({right} right)" if count else "0" for count, right in pairs]
 
 
 # A video that is not opened yet: its name, what it shows, and what opens it.
@@ -316,10 +405,11 @@ def _outcome(
         predictions = learner.predict(open_video())
     except FileError as error:
         return VideoOutcome(name, truth, taught, problem=str(error))
-    answers = Counter(one.said for one in predictions)
-    likeliest = sum(one.label == truth for one in predictions)
-    answer = fuse(predictions, learner.answer_rule)
-    return VideoOutcome(name, truth, taught, dict(answers), likeliest, answer)
+    answers: dict[Answer, dict[str, int]] = {"known": {}, "likely": {}, "unknown": {}}
+    for one in predictions:
+        names = answers[one.answer]
+        names[str(one.label)] = names.get(str(one.label), 0) + 1
+    return VideoOutcome(name, truth, taught, answers, fuse(predictions, learner.answer_rule))
 
 
 def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
@@ -347,15 +437,10 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def _sum(videos: Sequence[VideoOutcome], count: str) -> int:
-    return sum(getattr(video, count) for video in videos)
+def _share(frames: FrameCounts, *counts: str) -> float | None:
+    """Return the share of frames that some counts add up to; None if there are no frames."""
+    return sum(getattr(frames, count) for count in counts) / frames.total if frames.total else None
 
 
-def _share_of_frames(videos: Sequence[VideoOutcome], count: str) -> float | None:
-    frames = _sum(videos, "frames")
-    return _sum(videos, count) / frames if frames else None
-
-
-def _share_of_videos(videos: Sequence[VideoOutcome]) -> float | None:
-    """Return the share of videos that are right as a whole."""
-    return sum(video.said == video.right for video in videos) / len(videos) if videos else None
+def _share_of_videos(videos: Sequence[VideoOutcome], which: str) -> float | None:
+    return sum(getattr(video, which) for video in videos) / len(videos) if videos else None

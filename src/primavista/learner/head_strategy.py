@@ -24,6 +24,7 @@ from primavista.heads.options import make_options
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ridge import RidgeHead, RidgeOptions
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.strangers import LessonFamiliarity
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
@@ -156,6 +157,12 @@ class HeadStrategy(TaughtStrategy):
     def ranks_strangers(self) -> bool:  # type: ignore[override]
         """True if familiarity is a rank among strangers."""
         return isinstance(self.head, LessonHead)
+
+    @property
+    def frame_correlation(self) -> float:  # type: ignore[override]
+        """The correlation of the familiarity of two frames of one clip of a stranger."""
+        familiar = self.head.familiarity(len(self._classes)) if self._classes else None
+        return familiar.correlation if isinstance(familiar, LessonFamiliarity) else 1.0
 
     @property
     def classes(self) -> list[int]:

@@ -45,6 +45,7 @@ from primavista.media.frames import (
     Frames,
     ImageLike,
     LearnerInput,
+    are_paths,
     frames_at,
     lesson_id,
     whole_picture,
@@ -174,8 +175,9 @@ class Learner:
 
         Args:
             frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images, the
-                path of a video, of a picture or of a folder of pictures, `open_frames("mug.mp4",
-                fps=5)` for a choice of frames, or the result of `open_lesson`.
+                path of a video, of a picture or of a folder of pictures, a list of such paths,
+                `open_frames("mug.mp4", fps=5)` for a choice of frames, or the result of
+                `open_lesson`.
             label: The name of the object, known or new, or one name per frame. The word "unknown"
                 is taken: it is what strangers are called.
             box: Where the object is, in pixels of the frames: left, top, right and bottom, one box
@@ -341,7 +343,10 @@ class Learner:
 
     @overload
     def predict(
-        self, frames: ManyImages | Sequence[ImageLike], *, bgr: bool = False
+        self,
+        frames: ManyImages | Sequence[ImageLike] | list[str] | list[Path],
+        *,
+        bgr: bool = False,
     ) -> list[Prediction]: ...
 
     @overload
@@ -358,12 +363,13 @@ class Learner:
         Args:
             frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size;
                 several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`; or the
-                path of a picture, of a video or of a folder of pictures of one object.
+                path of a picture, of a video or of a folder of pictures of one object; or a list of
+                paths.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             A `Prediction` for one image, a list of them for several. A path gets one `Prediction`:
-            what the whole video shows, as `predict_video` says it.
+            what the whole video shows, as `predict_video` says it, and so does each of a list.
 
         Raises:
             InputError: If these are not images; the message shows a right call.
@@ -371,6 +377,8 @@ class Learner:
         """
         if isinstance(frames, str | Path):
             return self.predict_video(frames, bgr=bgr)
+        if are_paths(frames):
+            return [self.predict_video(path, bgr=bgr) for path in frames]
         images, single = learner_frames(frames, self.size, bgr)
         predictions = self._predictions(images)
         return predictions[0] if single else predictions
@@ -378,7 +386,7 @@ class Learner:
     def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
-        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
+        The mean of the frames' scores decides, and their familiarity together; the order of the
         frames does not matter. For a camera that goes on, see `watch`.
 
         Args:
@@ -420,8 +428,10 @@ class Learner:
         Args:
             frame: One image of any size, as for `predict`, or the path of one; all of it is
                 searched.
-            threshold: The least familiarity (or confidence) with which a window counts as known; by
-                default the threshold of the learner. With 0, all windows are known.
+            threshold: By default the threshold of the learner. With `prima`, 1 - the share of
+                pictures without a taught object in which something may be found nevertheless; with
+                other strategies, the least familiarity (or confidence) of a window. With 0, all
+                windows count.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
@@ -741,7 +751,8 @@ class Learner:
     @property
     def answer_rule(self) -> AnswerRule:
         """The rule by which an answer is known, likely or unknown."""
-        return AnswerRule(self.threshold, self.strategy.ranks_strangers)
+        strategy = self.strategy
+        return AnswerRule(self.threshold, strategy.ranks_strangers, strategy.frame_correlation)
 
     @property
     def engine(self) -> str:

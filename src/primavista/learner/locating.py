@@ -7,7 +7,6 @@ once per level, which is the frame at one size, so a window costs a few addition
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +15,6 @@ import numpy as np
 from PIL import Image
 
 from primavista.backbones.places import (
-    CELL,
     Floats,
     WindowReader,
     interval_weights,
@@ -24,16 +22,19 @@ from primavista.backbones.places import (
     rooted,
 )
 from primavista.heads.frozen_cwr import softmax
+from primavista.learner.best_window import best_window
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import is_known
 from primavista.learner.strategy import TaughtStrategy
+from primavista.learner.windows import (
+    AT_ONCE,
+    SIDE,
+    Level,
+    levels_of,
+    window_features,
+)
 from primavista.media.boxes import Box, non_maximum_suppression
 
-# The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
-# have 3/2 of its side and its side as their height.
-LEVEL_AREAS = (3.0, 4 / 3)
-SIDE = 0.85  # of windows, in sides of taught frames
-STEPS = 6.0  # windows per side of one
 CORE = 0.65  # of a window, where the object is
 MOST_OBJECTS = 20  # in a frame
 MIDDLE = 0.5  # of a window, which shows the object and little else
@@ -65,60 +66,9 @@ class Located:
     familiarity: float | None = None
 
 
-def level_sizes(width: int, height: int, size: int) -> list[tuple[int, int]]:
-    """Return the width and the height of each level of a frame.
-
-    Args:
-        width: That of the frame, in pixels.
-        height: That of the frame.
-        size: The side of the frames that the network was taught with.
-
-    >>> level_sizes(640, 480, 192)
-    [(384, 288), (256, 192)]
-    """
-    found = []
-    for area in LEVEL_AREAS:
-        scale = size * math.sqrt(area / (width * height))
-        found.append((_multiple(width * scale), _multiple(height * scale)))
-    return list(dict.fromkeys(found))
-
-
-def _multiple(length: float) -> int:
-    return max(CELL, round(length / CELL) * CELL)
-
-
 # From the features of N windows to the probability of each class, N x K, and the familiarity of
 # each window; None if the head cannot tell.
 Judge = Callable[[Floats], tuple[Floats, Floats | None]]
-AT_ONCE = 256  # windows that are judged together, so that their features stay in the caches
-
-
-class Level(NamedTuple):
-    """The frame at one size.
-
-    Args:
-        maps: What the network makes of it, C x h x w each.
-        size: Its width and height, in pixels.
-        scale: How many pixels of the frame one pixel is, horizontally and vertically.
-    """
-
-    maps: Sequence[Floats]
-    size: tuple[int, int]
-    scale: tuple[float, float]
-
-    def box(self, left: float, top: float, right: float, bottom: float) -> Box:
-        """Return the box in the frame of a box in this level, clipped to the picture.
-
-        Args:
-            left: Its left end, in pixels of the level.
-            top: Its upper end.
-            right: Its right end.
-            bottom: Its lower end.
-        """
-        (width, height), (wide, high) = self.size, self.scale
-        xs = [min(max(float(x), 0.0), width) * wide for x in (left, right)]
-        ys = [min(max(float(y), 0.0), height) * high for y in (top, bottom)]
-        return Box(xs[0], ys[0], xs[1], ys[1])
 
 
 class Window(NamedTuple):
@@ -220,11 +170,10 @@ def _covers(better: Window, worse: Window) -> bool:
 
 def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> list[Window]:
     """All windows of a frame."""
-    step, side = reader.size / STEPS, SIDE * reader.size
+    side = SIDE * reader.size
     found: list[Window] = []
     for level in levels:
-        xs, ys = (np.arange(step / 2, length, step) for length in level.size)
-        z = reader.features(level.maps, level.size, xs, ys, side)
+        xs, ys, z = window_features(level, reader)
         places = [(float(x), float(y)) for y in ys for x in xs]
         for start in range(0, len(z), AT_ONCE):
             shares, familiarity = judge(z[start : start + AT_ONCE])
@@ -358,7 +307,9 @@ def locate(
         strategy: The strategy that looks, which knows at least one object.
         columns: The name of each column of its scores; None for one that was not taught yet.
         picture: The whole picture, RGB.
-        threshold: The least familiarity, or without one confidence, with which a window counts.
+        threshold: 1 - the share of pictures without a taught object in which something may be found
+            (`BestWindow`); if the familiarity of the strategy is not a rank among strangers, the
+            least familiarity, or without one confidence, with which a window counts.
 
     Returns:
         What was found, the best first.
@@ -368,11 +319,7 @@ def locate(
     """
     representation = strategy.representation_with_maps()
     reader = representation.window_reader()
-    levels = []
-    for size in level_sizes(*picture.size, reader.size):
-        resized = np.array(picture.resize(size, Image.Resampling.BILINEAR))
-        scale = picture.width / size[0], picture.height / size[1]
-        levels.append(Level(representation.maps(resized), size, scale))
+    levels = levels_of(picture, representation, reader)
     taught = [j for j, name in enumerate(columns) if name is not None]
     names = [name for name in columns if name is not None]
 
@@ -381,7 +328,11 @@ def locate(
         shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32))
         return shares, judged.familiarity
 
+    best = best_window(strategy)
+
     def known(confidence: float, familiarity: float | None) -> bool:
+        if best is not None and familiarity is not None:
+            familiarity = best.share_below(familiarity)
         return is_known(confidence, len(names), familiarity, threshold)
 
     return [

@@ -15,7 +15,7 @@ from primavista.notebook import html_bars
 from primavista.storage.names import UNKNOWN
 
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
-LIKELY_STRANGERS = 3.5  # strangers that are called known or likely, relative to those called known
+LIKELY_FROM = 0.6  # the familiarity from which on a name is worth a question, if it is a rank
 LIKELY_CONFIDENCE = 0.5
 
 Answer: TypeAlias = Literal["known", "likely", "unknown"]
@@ -113,6 +113,10 @@ def is_known(confidence: float, names: int, familiarity: float | None, threshold
 class AnswerRule:
     """When an answer is known, likely or unknown.
 
+    An answer is known if the frame looks more like what was taught than the share `threshold` of
+    strangers. Otherwise it is likely if it looks more so than `LIKELY_FROM` of them and the name
+    has at least `LIKELY_CONFIDENCE`: then more than two of three names are right.
+
     Args:
         threshold: The threshold of the learner, from 0 to 1.
         ranked: Whether the familiarity is a rank among strangers, so that 1 - `threshold` is the
@@ -128,15 +132,15 @@ class AnswerRule:
         """Return the answer to a frame or a clip; the arguments are those of `is_known`.
 
         >>> rule = AnswerRule(0.9, ranked=True)
-        >>> [rule.answer(0.8, 5, familiarity) for familiarity in (0.9, 0.7, 0.6)]
+        >>> [rule.answer(0.8, 5, familiarity) for familiarity in (0.9, 0.7, 0.5)]
         ['known', 'likely', 'unknown']
         """
         if is_known(confidence, names, familiarity, self.threshold):
             return "known"
         if not self.ranked or familiarity is None:
             return "unknown"
-        said = 1 - familiarity <= LIKELY_STRANGERS * (1 - self.threshold)
-        return "likely" if said and confidence >= LIKELY_CONFIDENCE else "unknown"
+        likely = familiarity >= LIKELY_FROM and confidence >= LIKELY_CONFIDENCE
+        return "likely" if likely else "unknown"
 
 
 def named_predictions(

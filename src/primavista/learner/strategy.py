@@ -86,6 +86,7 @@ class TaughtStrategy(ABC):
     device: str
     module: Any = None  # the network, if it is computed by torch
     ranks_strangers: bool = False  # True if familiarity is a rank among strangers
+    frame_correlation: float = 1.0  # of the familiarity of two frames of one clip of a stranger
 
     @property
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # that a window lasts
 MOST_FRAMES = 100  # in a window, whatever the rate of the frames
 LEAST_SHARE = 1e-6  # so that no single frame can rule a name out
+NORMAL = NormalDist()
 CELLS = 8  # per side of a thumbnail
 CELL_PIXELS = 8  # per side of a cell, at least, that are averaged
 SAME_SCENE = 0.65  # the least correlation of two thumbnails of one scene
@@ -40,7 +42,8 @@ def fuse(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
     Fuse what the frames of one clip show into one prediction. The constant makes the shares sum
     to 1, so this is the softmax of the mean scores, unless a share is under a millionth, which
     counts as a millionth: no frame can rule a name out. The order of the frames does not matter,
-    and a single frame keeps its own prediction.
+    and a single frame keeps its own prediction. Familiarities that are ranks among strangers are
+    fused to a rank (`fused_rank`).
 
     Args:
         predictions: The predictions of the frames, at least one, by the same learner for the same
@@ -61,7 +64,12 @@ def fuse(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
     fused = np.exp(logs - logs.max())
     fused /= fused.sum()
     told = [one.familiarity for one in predictions if one.familiarity is not None]
-    familiarity = sum(told) / len(told) if len(told) == len(predictions) else None
+    if len(told) < len(predictions):
+        familiarity = None
+    elif rule.ranked:
+        familiarity = fused_rank(told, rule.correlation)
+    else:
+        familiarity = sum(told) / len(told)
     confidence = float(fused.max())
     return Prediction(
         label=names[int(fused.argmax())],
@@ -70,6 +78,27 @@ def fuse(predictions: Sequence[Prediction], rule: AnswerRule) -> Prediction:
         scores=dict(zip(names, fused.tolist(), strict=True)),
         familiarity=familiarity,
     )
+
+
+def fused_rank(ranks: Sequence[float], correlation: float) -> float:
+    """Phi(mean_t z_t / sqrt(rho + (1 - rho) / n)),  z_t = Phi^-1(rank_t)
+
+    Fuse the ranks of the n frames of a clip among strangers into the rank of the clip. The rank of
+    a frame is uniform over strangers, so z_t is a standard normal number, and with the correlation
+    rho of two frames of a clip the square of the root is the variance of the mean. The result is
+    therefore uniform over strangers too: a threshold takes the same share of them, however long
+    the clip is, while taught objects become surer.
+
+    Args:
+        ranks: The familiarity of each frame.
+        correlation: rho, from 0 to 1.
+
+    >>> [round(fused_rank(n * [0.8], 0.25), 2) for n in (1, 4, 100)]
+    [0.8, 0.9, 0.95]
+    """
+    z = [NORMAL.inv_cdf(min(max(rank, LEAST_SHARE), 1 - LEAST_SHARE)) for rank in ranks]
+    variance = correlation + (1 - correlation) / len(z)
+    return NORMAL.cdf(sum(z) / len(z) / variance**0.5)
 
 
 class Watch:

@@ -16,7 +16,14 @@ DEVICE = re.compile(r"/dev/(video|v4l/).*")  # of Video4Linux
 SCHEMES = ("rtsp", "rtsps", "http", "https")  # of cameras on the network
 EXAMPLE = "rtsp://USER:PASSWORD@HOST/PATH for a camera; a file has to be downloaded first"
 STALL = 10.0  # seconds without a frame after which a camera is lost
-VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")  # the suffixes of video files
+# The suffixes of video files; `decode.CONTAINERS` has their formats.
+COMMON_VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
+VIDEOS = (
+    *COMMON_VIDEOS,
+    *(".3gp", ".3g2", ".f4v", ".flv", ".wmv", ".asf", ".divx", ".ogv", ".ogm"),
+    *(".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".mxf", ".wtv"),
+    *(".h264", ".264", ".h265", ".265", ".hevc", ".mjpeg", ".mjpg", ".ivf", ".obu", ".nut"),
+)
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,9 @@ def camera_address(source: str) -> Address:
         InputError: If it is not such an address; it may be one of a file.
     """
     address = read_address(source, SCHEMES, EXAMPLE)
-    if address.parts.path.lower().endswith(VIDEOS) and address.parts.scheme.startswith("http"):
+    # cameras have addresses that end in .mjpg, .ts and .flv
+    is_file = address.parts.path.lower().endswith(COMMON_VIDEOS)
+    if is_file and address.parts.scheme.startswith("http"):
         raise InputError(
             f"{address.name} is the address of a file, not of a camera: download it first and give "
             "the path of the file"

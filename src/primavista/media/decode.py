@@ -22,8 +22,13 @@ from primavista.media.images import (
     check_pixels,
 )
 
-# Of FFmpeg: no playlists, which could name other files.
-CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
+# Of FFmpeg: no playlists, which could name other files. What comes over the network has one of
+# three formats, so that little code can be attacked.
+NETWORK_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
+CONTAINERS = (
+    f"{NETWORK_CONTAINERS},asf,av1,flv,h264,hevc,ivf,m4v,mjpeg,mpeg,mpegts,mpegvideo,mxf,nut,"
+    "obu,ogg,wtv"
+)
 # A frame, converted when it is called, or the error in its place.
 DecodedItem = Callable[[], ImageArray] | FileError
 # The threads of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1.
@@ -99,11 +104,11 @@ def _opened(av: Any, video: str | Path | BinaryIO) -> Iterator[tuple[Any, Any]]:
         check_file(name)
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
         source: str | BinaryIO = f"file:{name}"
-        protocols = "file"
+        protocols, formats = "file", CONTAINERS
     else:
-        source, protocols = video, "none"
+        source, protocols, formats = video, "none", NETWORK_CONTAINERS
     with _failures(av, name, "is damaged or not a video"):
-        options = {"protocol_whitelist": protocols, "format_whitelist": CONTAINERS}
+        options = {"protocol_whitelist": protocols, "format_whitelist": formats}
         container = av.open(source, options=options, metadata_errors="replace")
     with container:
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +53,9 @@ class Frames(Protocol):
 ImageLike: TypeAlias = "Image.Image | ImageArray | Tensor"
 # Several images of any size: N x H x W x C arrays, sequences of images, or anything lazy.
 FramesLike: TypeAlias = "Frames | ImageArray | Tensor | Sequence[ImageLike]"
-# All that a learner takes: images, or the path of a picture, a video or a folder of pictures.
-LearnerInput: TypeAlias = "FramesLike | ImageLike | str | Path"
+# All that a learner takes: images, or the path of a picture, a video or a folder of pictures, or
+# several paths.
+LearnerInput: TypeAlias = "FramesLike | ImageLike | str | Path | Sequence[str | Path]"
 IDENTIFYING_FRAMES = 8
 NO_FRAMES = "there are no frames: give at least one"
 
@@ -237,6 +238,17 @@ def model_frames(
     return LazyFrames(lambda i: frame_at(frames, i)[..., ::-1], len(frames)), single
 
 
+def are_paths(images: object) -> TypeGuard[Sequence[str | Path]]:
+    """Return True if an argument is a list of paths.
+
+    Args:
+        images: What the caller passed.
+    """
+    if not isinstance(images, list | tuple) or not images:
+        return False
+    return all(isinstance(one, str | Path) for one in images)
+
+
 def refuse_if_rgb(images: LearnerInput) -> None:
     """Refuse the argument `bgr` for images whose colours are known to be in the order RGB.
 
@@ -363,8 +375,8 @@ def _check_image(image: object, name: str = "frame", torch_syntax: bool = False)
     if not isinstance(array, np.ndarray):
         raise InputError(
             f"a frame is a PIL image or a uint8 array, H x W x 3; got {type(image).__name__}.\n"
-            '  wrong: learner.learn(["mug.jpg"], "mug")\n'
-            '  right: learner.learn(primavista.open_frames("mug.jpg"), "mug")'
+            '  wrong: learner.learn([image, "mug.jpg"], "mug")\n'
+            '  right: learner.learn(["mug.jpg", "mug.mp4"], "mug")'
         )
     if array.dtype != np.uint8:
         raise wrong_type(array, name, torch_syntax or is_torch_array(image))

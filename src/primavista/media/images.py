@@ -1,10 +1,13 @@
 """Images of any size, from files and arrays: the centre square at model size.
 
-Each error names the file and what to do. This module does not need torch.
+Each error names the file and what to do. This module does not need torch. Files of this machine may
+have any of the formats; those that come over the network only four, to keep the code small that
+strangers can reach.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -12,15 +15,23 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from primavista.arrays import as_numpy
-from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.errors import (
+    FileError,
+    InputError,
+    MissingExtraError,
+    PrimavistaError,
+    require_extra,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +41,21 @@ LEARNER_SIZE = 192
 MIN_SIDE = 1
 # Per image. Decoding a larger one is more likely an attack than a photograph.
 MAX_PIXELS = 64_000_000
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
+# Of Pillow: no others, whatever the file's name says.
+NETWORK_FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+FORMATS = (*NETWORK_FORMATS, "GIF", "TIFF", "AVIF")
+HEIF = "HEIF"  # of pillow-heif, the extra `heic`
+INSTALL_HEIC = 'pip install "primavista[heic]"'
+# The suffixes of image files.
+HEIC_SUFFIXES = (".heic", ".heif", ".hif")
+IMAGES = (
+    *(".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"),
+    *HEIC_SUFFIXES,
+)
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+# The formats of animations. The further pictures in a file of another format are the pages of a
+# document, thumbnails or maps of brightness.
+ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
 FREE_SCANS = 20  # with more, a JPEG may have fewer pixels, so that it takes no longer
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
@@ -47,6 +72,7 @@ PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type of
 ImageArray: TypeAlias = NDArray[np.uint8]
 # The left, top, right and bottom of a part of a picture, in shares of its sides, from 0 to 1.
 Region: TypeAlias = tuple[float, float, float, float]
+log = logging.getLogger("primavista")
 
 
 def without_skip(error: FileError) -> str:
@@ -110,15 +136,32 @@ def decode_image(
         TooLargeError: If the image has too many pixels.
         FileError: If it is damaged or not an image.
     """
+    with opened_picture(file, name) as picture:
+        upright = loaded_upright(picture, name, max_pixels or MAX_PIXELS)
+        if isinstance(file, Path) and is_animated(picture):
+            _tell_of_animation(name)
+        return as_frame(upright, size, region, whole=whole)
+
+
+@contextmanager
+def opened_picture(file: Path | BinaryIO, name: str | Path) -> Iterator[ImageFile.ImageFile]:
+    """Open an image; whatever fails in the block is a `FileError` about it.
+
+    Args:
+        file: The path, or an open file, which came over the network.
+        name: Its name, for messages.
+
+    Yields:
+        The picture, of which only the header was read.
+    """
     if isinstance(file, Path):
         check_file(file)
     try:
         with warnings.catch_warnings():
             # Pillow warns about sizes and metadata; sizes are checked here.
             warnings.simplefilter("ignore")
-            with Image.open(file, formats=FORMATS) as picture:
-                upright = _loaded_upright(picture, name, max_pixels or MAX_PIXELS)
-                return as_frame(upright, size, region, whole=whole)
+            with _open(file, name) as picture:
+                yield picture
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
@@ -135,11 +178,80 @@ def decode_image(
         ) from error
 
 
-def _loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: int) -> Image.Image:
-    """Load an opened picture, after checking that this is cheap enough, and turn it upright."""
+def _open(file: Path | BinaryIO, name: str | Path) -> ImageFile.ImageFile:
+    if not isinstance(file, Path):
+        return Image.open(file, formats=NETWORK_FORMATS)
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        if not _is_heif(file):
+            raise
+    missing = missing_for(HEIC_SUFFIXES[0])
+    if missing:
+        raise FileError(f"{name} is a HEIC picture, which needs an extra: {missing}")
+    options = {"thumbnails": False, "depth_images": False, "aux_images": False}
+    require_extra("pillow_heif", "heic").register_heif_opener(**options)
+    return Image.open(file, formats=[HEIF])
+
+
+def _is_heif(file: Path) -> bool:
+    """Return True if a file says that it is HEIC, whatever its suffix."""
+    with file.open("rb") as opened:
+        head = opened.read(12)
+    return head[4:8] == b"ftyp" and head[8:] in HEIF_BRANDS
+
+
+def missing_for(suffix: str) -> str:
+    """Return the command that installs what reads the images of a suffix; empty if it is there.
+
+    Args:
+        suffix: One of `IMAGES`.
+
+    >>> missing_for(".png")
+    ''
+    """
+    if suffix not in HEIC_SUFFIXES:
+        return ""
+    try:
+        require_extra("pillow_heif", "heic")
+    except MissingExtraError:
+        return INSTALL_HEIC
+    return ""
+
+
+def is_animated(picture: Image.Image) -> bool:
+    """Return True if a picture is an animation, which is a short video.
+
+    Args:
+        picture: An opened picture.
+    """
+    return picture.format in ANIMATED and bool(getattr(picture, "is_animated", False))
+
+
+@cache
+def _tell_of_animation(name: str | Path) -> None:
+    """Say once of a file that only a part of it counts."""
+    log.warning("%s is animated: only its first frame is used here", name)
+
+
+def loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: int) -> Image.Image:
+    """Load an opened picture, after checking that this is cheap enough, and turn it upright.
+
+    Args:
+        picture: The picture, as `opened_picture` yields it.
+        name: Its name, for messages.
+        max_pixels: The largest number of pixels to decode.
+
+    Raises:
+        TooLargeError: If it has more, or takes too long.
+        FileError: If its data end early.
+    """
     check_pixels(name, picture.width, picture.height, max_pixels)
-    data = _all_bytes(picture)
-    _check_scans(name, picture, data, max_pixels)
+    # MPO is a JPEG with further pictures behind the first, as many phones write them
+    kind = "JPEG" if picture.format == "MPO" else picture.format
+    data = _all_bytes(picture) if kind in ("JPEG", "PNG") else b""
+    if kind == "JPEG":
+        _check_scans(name, picture, data, max_pixels)
     loaded = _eight_bits(ImageOps.exif_transpose(picture))
     if _is_cut_off(picture, data):
         raise FileError(
@@ -409,8 +521,6 @@ def _all_bytes(picture: ImageFile.ImageFile) -> bytes:
 
 def _check_scans(name: str | Path, picture: Image.Image, data: bytes, max_pixels: int) -> None:
     """Refuse a JPEG of many scans: a small file could take minutes to decode."""
-    if picture.format != "JPEG":
-        return
     scans = data.count(b"\xff\xda")
     most = min(MAX_SCANS, FREE_SCANS * max_pixels // max(1, picture.width * picture.height))
     if scans > most:

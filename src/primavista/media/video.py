@@ -7,13 +7,14 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -21,15 +22,22 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
+from primavista.media.animation import picture_frames
 from primavista.media.decode import DecodedItem, video_frames, video_rate
-from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image, without_skip
+from primavista.media.images import IMAGES as IMAGES
+from primavista.media.images import (
+    LEARNER_SIZE,
+    ImageArray,
+    Region,
+    missing_for,
+    without_skip,
+)
 from primavista.progress import Progress
 
 if TYPE_CHECKING:
     from primavista.media.camera import CameraView
     from primavista.media.frames import Frames, LearnerInput
 
-IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
 MAX_PROBLEMS = 100
 SourceT_co = TypeVar("SourceT_co", covariant=True)
@@ -219,6 +227,8 @@ def open_frames(
 ) -> Clip:
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
+    An animated image is read like a short video. What is left out of a folder is logged.
+
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
     it, or if more come, every second frame is dropped and k is doubled whenever `max_frames` are
@@ -231,7 +241,7 @@ def open_frames(
             variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
-        fps: The number of frames per second to read from videos; all by default.
+        fps: The number of frames per second to read from videos and animations; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
             stay.
         seconds: How long to read from a camera.
@@ -265,7 +275,7 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
     """Convert what a learner was given to frames at model size, in RGB.
 
     Args:
-        frames: A path, one image, or several images.
+        frames: A path, several paths, one image, or several images.
         size: The side of the frames that the learner takes, in pixels.
         bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
@@ -276,13 +286,14 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
         InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
         FileError: If the path cannot be read.
     """
-    from primavista.media.frames import model_frames, refuse_if_rgb
+    from primavista.media.frames import are_paths, model_frames, refuse_if_rgb
 
-    if not isinstance(frames, str | Path):
+    several = are_paths(frames)
+    if not several and not isinstance(frames, str | Path):
         return model_frames(frames, size, bgr)
     if bgr:
         refuse_if_rgb(frames)
-    return open_frames(frames, size=size), True
+    return open_frames(cast(MediaSource, frames), size=size), not several
 
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
@@ -310,13 +321,30 @@ def _sample_files(
     total = _count(paths, fps)
     sampler.expect(total)
     if progress is not None:
-        sampler.on_offer = lambda offered: progress(offered, total or None)
+        sampler.on_offer = lambda offered: progress(offered, max(total, offered) if total else None)
     for path in paths:
         with bad.guard():
             if is_image(path):
-                sampler.offer([partial(read_image, path, size, region)], bad)
+                sampler.offer(_frames_of_image(path, size, fps, region), bad)
             else:
                 sampler.offer(video_frames(path, size, fps, region=region), bad)
+
+
+def _frames_of_image(
+    path: Path, size: int, fps: float | None, region: Region | None
+) -> Iterator[DecodedItem]:
+    """Yield the frames of an image file; it is not opened if the first one is not wanted."""
+    frames = picture_frames(path, size, fps, region)
+    is_opened = False
+
+    def first() -> ImageArray:
+        nonlocal is_opened
+        is_opened = True
+        return next(frames)[1]()
+
+    yield first
+    if is_opened:
+        yield from (frame for _, frame in frames)
 
 
 def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
@@ -393,18 +421,29 @@ def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
     for part in sorted(parts, key=lambda path: natural(path.name)):
         files = media_in(part, IMAGES) if part.is_dir() else [part]
         if not files:
-            raise FileError(
-                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
-                "one"
-            )
+            advice = "remove it, or name the folders in it one by one"
+            raise FileError(f"{nothing_in(part, 'images')}: {advice}")
         found[part] = MediaFiles(tuple(files))
     if not found:
-        raise FileError(f"the folder {folder} holds no images and no videos")
+        raise nothing_in(folder)
     return found
 
 
+def nothing_in(folder: Path, kinds: str = "images and no videos", deep: bool = False) -> FileError:
+    """Return the error for a folder that holds nothing that can be read; it says what is there.
+
+    Args:
+        folder: The folder.
+        kinds: What is missing.
+        deep: Count the files in its folders, too; see `left_out`.
+    """
+    told = left_out(folder, (), deep)
+    there = f"; there are {told}" if told else ""
+    return FileError(f"the folder {folder} holds no {kinds} that can be read{there}")
+
+
 def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
-    """Return one lesson per clip in the folder of an object.
+    """Return one lesson per clip in the folder of an object; log what is left out of it.
 
     Args:
         folder: The folder, as for `clips_of_object`.
@@ -414,6 +453,7 @@ def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     clips = clips_of_object(folder)
+    tell_left_out(folder, (file for files in clips.values() for file in files.paths))
     return [Lesson(label, files, str(path)) for path, files in clips.items()]
 
 
@@ -446,8 +486,64 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
     return [
         folder / entry.name
         for entry in _entries(folder)
-        if Path(entry.name).suffix.lower() in suffixes and not _is_folder(entry)
+        if _can_be_read(entry.name, suffixes) and not _is_folder(entry)
     ]
+
+
+def _can_be_read(name: str | Path, suffixes: Sequence[str]) -> bool:
+    suffix = Path(name).suffix.lower()
+    return suffix in suffixes and not missing_for(suffix)
+
+
+def left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> str:
+    """Count the files of a folder that are not used, by their suffixes and with the reason.
+
+    Hidden files do not count.
+
+    Args:
+        folder: The folder.
+        used: The paths of the files that are used, as they were found in the folder.
+        deep: Count the files of folders in which nothing is used, too, and not those folders. Links
+            to folders are not followed.
+
+    Returns:
+        The counts, as a text; empty if nothing is left out.
+    """
+    files = set(used)
+    inside = {parent for path in files for parent in path.parents}
+    counts: Counter[str] = Counter()
+    folders = 0
+    waiting = [folder]
+    while waiting:
+        for entry in _entries(waiting.pop()):
+            path = Path(entry.path)
+            if not _is_folder(entry):
+                counts[_suffix_and_reason(path)] += path not in files
+            elif path in inside or (deep and not entry.is_symlink()):
+                waiting.append(path)
+            else:
+                folders += 1
+    ranked = sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{count} {what}" for what, count in ranked]
+    if folders:
+        parts.append("1 folder" if folders == 1 else f"{folders} folders")
+    return ", ".join(parts)
+
+
+def _suffix_and_reason(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if not suffix or not suffix.isprintable():
+        return "of no known kind"
+    if suffix not in (*IMAGES, *VIDEOS):
+        return suffix
+    return f"{suffix} ({missing_for(suffix) or 'not where this layout has them'})"
+
+
+def tell_left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> None:
+    """Log what is left out of a folder, if anything is; the arguments are those of `left_out`."""
+    told = left_out(folder, used, deep)
+    if told:
+        log.warning("left out of %s: %s", folder, told)
 
 
 def subfolders(path: Path) -> list[Path]:
@@ -497,8 +593,8 @@ def _expand(source: str) -> list[Path]:
     if stat.S_ISDIR(mode):
         found = media_in(path)
         if not found:
-            kinds = f"no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
-            raise FileError(f"the folder {path} holds {kinds}")
+            raise nothing_in(path)
+        tell_left_out(path, found)
         return found
     if not stat.S_ISREG(mode):
         raise FileError(
@@ -521,7 +617,7 @@ def _glob(pattern: Path) -> list[Path]:
         return []
     try:
         matches = list(Path(*fixed).glob(str(Path(*rest))))
-        found = [p for p in matches if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()]
+        found = [p for p in matches if _can_be_read(p, (*IMAGES, *VIDEOS)) and p.is_file()]
     except (OSError, ValueError, NotImplementedError):
         return []
     return sorted(found, key=lambda p: natural(str(p)))

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from PIL import Image
 
@@ -24,26 +24,33 @@ from primavista.media.images import ImageArray
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice, shown_answer
+from primavista.storage.names import UNKNOWN
 
 OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
 DOUBT_SECONDS = 1.5  # that a doubt must last without a break before a question is asked
+ASK_AGAIN_SECONDS = 60.0  # between two questions about the same object
 LEAST_FRAMES = 5  # of a question, all of the present scene
 SURE = 0.6  # the least confidence of a known object that is not doubtful
 REJUDGED_FRAMES = 4  # of a question, which are recognised again when the model has changed
 QUALITY = 80  # of the picture of a clip, as JPEG
 
+# What the service may ask about: nothing, likely answers, or everything that it doubts.
+Asks: TypeAlias = bool | Literal["likely"]
+# A doubt about a likely answer, any other doubt, or none.
+Doubt: TypeAlias = Literal["", "likely", "other"]
+
 
 class KeptFrame(NamedTuple):
     """A frame of the last seconds: its time in seconds, its pixels and thumbnail, and its answer.
 
-    The answer is the object that the client was told, None for unknown.
+    The answer is what the client was told: "cup", "cup?" or "unknown".
     """
 
     at: float
     image: ImageArray
     thumbnail: Thumbnail
-    answer: str | None
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class StreamClips:
         seconds: The time for which a frame is remembered; 0 remembers none.
 
     Attributes:
-        asks: True if the service may ask about doubtful scenes.
+        asks: What the service may ask about.
     """
 
     def __init__(self, service: LearnerService, seconds: float) -> None:
@@ -104,11 +111,12 @@ class StreamClips:
         self._frames: deque[KeptFrame] = deque()
         self._clips: dict[str, StreamClip] = {}
         self._answer = Prediction(None, 0.0, "unknown")
-        self._doubt_since: float | None = None
+        self._doubt: Doubt = ""
+        self._doubt_since = 0.0
         self._is_asked = False  # about this doubt, as long as the scene is the same
-        self._asked: set[str | None] = set()
+        self._asked_at: dict[str | None, float] = {}  # by the object that was guessed
         self._version = self._answer_version = service.snapshot.version
-        self.asks = False
+        self.asks: Asks = False
 
     def add(
         self, image: ImageArray, thumbnail: Thumbnail, answer: Prediction, version: int
@@ -135,11 +143,10 @@ class StreamClips:
         old = sum(kept.at <= now - self._seconds for kept in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, image, thumbnail, answer.recognised_object))
-        if not is_doubtful(answer):
-            self._doubt_since, self._is_asked = None, False
-        elif self._doubt_since is None or is_new_model:
-            self._doubt_since = now
+            self._keep(KeptFrame(now, image, thumbnail, told(answer)))
+        doubt = doubt_about(answer)
+        if doubt != self._doubt or is_new_model:
+            self._doubt, self._doubt_since, self._is_asked = doubt, now, False
 
     def _keep(self, frame: KeptFrame) -> None:
         budget = self._service.recalled
@@ -176,8 +183,8 @@ class StreamClips:
         return kept
 
     def _with_this_answer(self) -> list[KeptFrame]:
-        told = self._answer.recognised_object
-        return [frame for frame in self._frames if frame.answer == told]
+        now = told(self._answer)
+        return [frame for frame in self._frames if frame.answer == now]
 
     def find(self, id: object) -> StreamClip:
         """Return a clip by the id that the client sent; `RefusedError` (404) if there is none."""
@@ -198,9 +205,9 @@ class StreamClips:
     async def notices(self) -> list[dict[str, Any]]:
         """Return messages for the client: a new question, and the questions that are withdrawn.
 
-        Until the model changes, there is at most one question about one doubt, and at most one
-        about each object that the learner guesses. When the model has changed, the questions to
-        which it knows the answer are withdrawn.
+        There is at most one question about one doubt, and at most one per minute about each object
+        that the learner guesses. When the model has changed, the questions to which it knows the
+        answer are withdrawn.
         """
         found: list[dict[str, Any]] = []
         version = self._service.snapshot.version
@@ -208,25 +215,30 @@ class StreamClips:
             # again with the next frame, if too many frames wait now
             with contextlib.suppress(RefusedError):
                 found += await self._withdrawn()
-                self._asked = {one.answer.label for one in self._clips.values() if one.is_question}
                 self._version = version
-        if self._is_time_to_ask():
-            self._asked.add(self._answer.label)
+        now = time.monotonic()
+        if self._is_time_to_ask(now):
+            self._asked_at[self._answer.label] = now
             self._is_asked = True
             found.append(self.clip(is_question=True).notice())
         return found
 
-    def _is_time_to_ask(self) -> bool:
+    def _is_time_to_ask(self, now: float) -> bool:
+        label = self._answer.label
         return (
-            self.asks
+            self._may_ask()
             and not self._is_asked
-            and self._doubt_since is not None
-            and time.monotonic() - self._doubt_since >= DOUBT_SECONDS
+            and now - self._doubt_since >= DOUBT_SECONDS
             and len(self._with_this_answer()) >= LEAST_FRAMES
-            and self._answer.label not in self._asked
+            and now - self._asked_at.get(label, -ASK_AGAIN_SECONDS) >= ASK_AGAIN_SECONDS
             and len(self._clips) < self._service.limits.clips
             and self._service.recalled.left >= sum(one.image.nbytes for one in self._frames)
         )
+
+    def _may_ask(self) -> bool:
+        if self.asks == "likely":
+            return self._doubt == "likely"
+        return self.asks and self._doubt != ""
 
     async def _withdrawn(self) -> list[dict[str, Any]]:
         """Drop the questions to which the present model knows the answer; return the messages."""
@@ -236,17 +248,23 @@ class StreamClips:
             asked = [self._service.predict(frame) for frame in clip.frames[::step]]
             answers = [await asyncio.wrap_future(answer) for answer in asked]
             rule = self._service.learner.answer_rule
-            known = not is_doubtful(fuse([prediction for prediction, _ in answers], rule))
-            if known and clip.id in self._clips:
+            doubt = doubt_about(fuse([prediction for prediction, _ in answers], rule))
+            if not doubt and clip.id in self._clips:
                 self.drop(clip)
                 found.append({"dropped": clip.id})
         return found
 
 
-def is_doubtful(answer: Prediction) -> bool:
-    """Return True if a scene is worth a question: not the background, and not surely known."""
+def told(answer: Prediction) -> str:
+    """Return what the client was told: the background is unknown, like a stranger."""
+    return UNKNOWN if shown_answer(answer) == "unknown" else answer.said
+
+
+def doubt_about(answer: Prediction) -> Doubt:
+    """Return what is doubtful about an answer: nothing about the background and what is sure."""
     if answer.label is None:
-        return False
-    if answer.label == NOTHING:
-        return answer.confidence < SURE
-    return not answer.known or answer.confidence < SURE
+        return ""
+    if shown_answer(answer) == "likely":
+        return "likely"
+    is_sure = answer.confidence >= SURE and (answer.known or answer.label == NOTHING)
+    return "" if is_sure else "other"

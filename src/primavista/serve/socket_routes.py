@@ -46,7 +46,8 @@ async def stream(
 
     With `remember` the service keeps the frames of the last seconds in memory, and text messages
     correct it: {"clip": true} keeps what was seen last, {"teach": ID, "label": "mug"} teaches it,
-    {"drop": ID} forgets it, and {"ask": true} lets the service ask about what it is not sure of.
+    {"drop": ID} forgets it, {"ask": "likely"} lets the service ask about likely answers, and
+    {"ask": true} about everything that it is not sure of.
 
     After {"locate": true} answers also have `objects`, as those of `POST /api/locate`, until
     {"locate": false} comes.
@@ -156,8 +157,9 @@ class _Stream:
         clips = self._clips
         if command.get("clip") is True:
             return clips.clip().notice()
-        if isinstance(command.get("ask"), bool):
-            clips.asks = command["ask"]
+        ask = command.get("ask")
+        if isinstance(ask, bool) or ask == "likely":
+            clips.asks = ask
             return {"ask": clips.asks}
         if isinstance(command.get("locate"), bool):
             self._locates = command["locate"]
@@ -175,7 +177,7 @@ class _Stream:
         raise RefusedError(
             422,
             'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
-            '{"drop": ID}, {"ask": true} or {"locate": true}',
+            '{"drop": ID}, {"ask": true}, {"ask": "likely"} or {"locate": true}',
         )
 
     async def follow(self, job: ChangeJob) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,9 +22,11 @@ from primavista.media.video import (
     Lesson,
     MediaFiles,
     clips_of_object,
+    left_out,
     media_in,
     natural,
     subfolders,
+    tell_left_out,
 )
 from primavista.progress import Progress
 from primavista.streams.conventions import held_out
@@ -102,6 +104,9 @@ def folder(
     if not read:
         raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
+    told = left_out(root, _files_of(found))
+    if told:
+        note += f"; left out: {told}"
     log.info("%s: %s", root, note)
     return DataSet(
         **file_facts(read, size),
@@ -111,6 +116,13 @@ def folder(
         note=note,
         skipped=bad.skipped,
     )
+
+
+def _files_of(found: FoundSessions) -> Iterator[Path]:
+    """The files of all sessions, damaged ones too."""
+    for sessions in found.values():
+        for _, path in sessions:
+            yield from media_in(path, IMAGES) if path.is_dir() else [path]
 
 
 def _class_names(found: FoundSessions) -> list[str]:
@@ -242,6 +254,8 @@ def _session_name(path: Path) -> str:
 def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
     """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1.
 
+    What is left out of the folder is logged.
+
     Args:
         root: The folder.
 
@@ -260,6 +274,7 @@ def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
         own = clips_of_object(inside)
         clips |= own
         sessions[inside.name] = [(path.stem, path) for path in own]
+    tell_left_out(root, [file for files in clips.values() for file in files.paths])
     return [
         Lesson(label, clips[path], str(path))
         for label, own in sessions_by_object(sessions).items()

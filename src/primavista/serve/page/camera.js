@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { Motion } from "./motion.js";
 import { TEXTS } from "./texts.js";
-import { $, isPressed, press, toast } from "./view.js";
+import { $, isOff, isPressed, press, toast } from "./view.js";
 
 const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
 const QUALITY = 0.9;
@@ -20,7 +20,7 @@ const motion = new Motion();
 let chosen = null; // the square that the user chose, in pixels of the picture; null stands for the centre
 let sources = 0; // sources so far
 let shaped = -1; // the source whose shape the stage has
-let again = () => useCamera(); // the action of "Try again"
+let again = useCamera; // the action of the main button of the cover
 let images = [];
 let current = 0;
 let devices = [];
@@ -42,10 +42,13 @@ const REASONS = {
 let onCover = () => {};
 export const onReady = (listener) => (onCover = listener);
 
-function cover(text, retry = useCamera) {
-  again = retry;
+// Covers the picture with a text, or uncovers it. The main button has an action that can help, if there is one.
+function cover(text, action = useCamera, name = TEXTS.tryAgain) {
+  again = action;
   $("cover").hidden = !text;
   $("cover-text").textContent = text ?? "";
+  $("cover-button").hidden = !action;
+  $("cover-button").textContent = name;
   showSources();
   onCover();
 }
@@ -62,7 +65,7 @@ export function frameId() {
 // The identity of what `captureFrame` would return: the frame and the square in it.
 export const viewId = () => `${frameId()} ${chosen ? [chosen.x, chosen.y, chosen.side] : ""}`;
 
-export const retry = () => again();
+const teachWhole = () => $("whole").click();
 
 function countFrames() {
   presented += 1;
@@ -73,7 +76,7 @@ export async function useCamera() {
   stop();
   const mine = sources;
   if (!navigator.mediaDevices) {
-    cover(TEXTS.cameraNeedsTls);
+    cover(TEXTS.cameraNeedsTls, null);
     return;
   }
   const wanted = devices.length ? { deviceId: { exact: devices[device % devices.length].deviceId } } : { facingMode: "environment" };
@@ -159,9 +162,9 @@ function showNew(image, bytes) {
 
 // The buttons that lead to another source.
 function showSources() {
-  $("camera").hidden = kind === "camera" || (kind === "none" && again === useCamera);
+  $("camera").hidden = kind === "camera" || (kind === "none" && (again === useCamera || !navigator.mediaDevices));
   $("service-camera").hidden = !serviceHasCamera || kind === "service";
-  $("whole").hidden = kind !== "video" && kind !== "images";
+  $("whole").hidden = (kind !== "video" && kind !== "images") || again === teachWhole;
 }
 
 export function setServiceCamera(name) {
@@ -172,7 +175,7 @@ export function setServiceCamera(name) {
 
 export async function useFiles(files) {
   const videos = files.filter((one) => one.type.startsWith("video/"));
-  const pictures = files.filter((one) => one.type.startsWith("image/"));
+  const pictures = files.filter((one) => one.type.startsWith("image/") || isHeic(one));
   if (!videos.length && !pictures.length) return toast(TEXTS.notMedia);
   stop();
   cover();
@@ -184,22 +187,27 @@ export async function useFiles(files) {
     const plays = await video.play().then(() => true, () => false);
     if (sources !== mine) return; // another source was chosen meanwhile
     kind = "video";
-    if (!plays) cover(TEXTS.notPlayable(TEXTS.teachVideo), () => useFiles(files));
+    if (!plays) cover(TEXTS.notPlayable, teachWhole, TEXTS.teachVideo);
     file = videos[0];
   } else {
     const opened = await Promise.allSettled(pictures.map((one) => createImageBitmap(one)));
     if (sources !== mine) return;
     images = opened.filter((one) => one.status === "fulfilled").map((one) => one.value);
+    const left = pictures.filter((_, k) => opened[k].status === "rejected");
     current = 0;
-    if (!images.length) return cover(TEXTS.notImages, () => $("files").click());
+    if (!images.length) return cover(pictures.every(isHeic) ? TEXTS.notHeic : TEXTS.notImages, null);
+    if (left.length) toast(TEXTS.leftOut(left.map((one) => one.name)));
     kind = "images";
-    file = pictures;
+    file = pictures.filter((one) => !left.includes(one));
     show();
   }
   showSources();
   $("whole").textContent = kind === "video" ? TEXTS.teachVideo : TEXTS.teachImages(images.length);
   shape();
 }
+
+// Most browsers cannot open the images of an iPhone, and some do not even know their type.
+const isHeic = (one) => /\.(hei[cf]|hif)$/i.test(one.name);
 
 function show() {
   const picture = $("picture");
@@ -364,12 +372,12 @@ export function thumbnail(side) {
 export function setUp() {
   if (TELLS_FRAMES) countFrames();
   drawable();
-  $("follow").onclick = () => follow(!isPressed($("follow")));
+  $("follow").onclick = () => isOff($("follow")) || follow(!isPressed($("follow")));
   $("recentre").onclick = recentre;
   $("switch").onclick = switchCamera;
   $("camera").onclick = useCamera;
   $("service-camera").onclick = useServiceCamera;
-  $("cover-button").onclick = retry;
+  $("cover-button").onclick = () => again();
   $("open").onclick = $("cover-open").onclick = () => $("files").click();
   $("files").onchange = () => {
     useFiles([...$("files").files]);

@@ -9,9 +9,10 @@ import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
 import { fill, TEXTS } from "./texts.js";
 import * as use from "./use.js";
-import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
+import { $, announce, banner, dialog, hint, isPressed, make, press, setOff, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
+const STEADY_ASKING = 1500; // the same while the verdict asks a question, so that this does not go under the finger
 const LAST_ANSWER = 2000; // milliseconds after which a new verdict is shown if no other answer has come
 const FIND_CHECK = 1000; // milliseconds between two requests that check if the model can find objects
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
@@ -20,6 +21,7 @@ let stream = null;
 let state = "waiting"; // of the connection: waiting, live, gone
 let confirming = 0; // the timer of a verdict that waits to be shown
 let nextFindCheck = 0;
+let recentFrames = 0; // from which the last answer came
 
 // A shown value that changes when another one has lasted for a moment. The first value is shown at once, and so is any given with `atOnce`.
 class Steady {
@@ -32,10 +34,10 @@ class Steady {
     this.since = 0;
   }
 
-  take(value, atOnce = false) {
+  take(value, atOnce = false, lasting = STEADY) {
     const now = performance.now();
     if (value !== this.candidate) [this.candidate, this.since] = [value, now];
-    if (atOnce || !this.shown || now - this.since >= STEADY) this.shown = value;
+    if (atOnce || !this.shown || now - this.since >= lasting) this.shown = value;
     return this.shown;
   }
 }
@@ -48,6 +50,8 @@ async function onResult(result) {
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
+  if (result.recent_frames === 1 && recentFrames > 1) correct.onVerdict(""); // another scene: a question is over
+  recentFrames = result.recent_frames;
   const { recent } = result; // the answer for the last second
   objects.bars(recent);
   if (isPressed($("find")) && !learning) return result.objects && showBoxes(result.objects);
@@ -75,9 +79,9 @@ async function stopFindingIfImpossible() {
 function showVerdict(verdict) {
   clearTimeout(confirming);
   const key = `${verdict.state} ${verdict.name}`;
-  const waits = ["known", "unknown", "failed"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
+  const waits = ["known", "likely", "unknown", "failed"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
   const changed = steadyVerdict.shown !== key;
-  if (steadyVerdict.take(key, !waits) !== key) {
+  if (steadyVerdict.take(key, !waits, correct.isAsking() ? STEADY_ASKING : STEADY) !== key) {
     confirming = setTimeout(() => showVerdict(verdict), LAST_ANSWER); // the picture stands still, and is not sent again
     return;
   }
@@ -87,12 +91,14 @@ function showVerdict(verdict) {
   $("verdict-name").textContent = verdict.name;
   $("verdict-share").textContent = steadyWords.take(verdict.share);
   objects.mark(verdict.state === "known" ? verdict.name : "", steadyWords.shown);
-  if (verdict.name) announce(verdict.name);
+  correct.onVerdict(verdict.likely ?? "");
+  if (verdict.name && !correct.isAsking()) announce(verdict.state === "unknown" && verdict.share ? `${verdict.name}, ${steadyWords.shown}` : verdict.name);
 }
 
 function clearVerdict() {
-  const wait = state === "live" && camera.ready() && objects.model.objects.length && !isPressed($("find"));
-  showVerdict({ state: wait ? "waiting" : "none", name: wait ? TEXTS.gettingReady : "", share: "" });
+  const wait = state === "live" && camera.ready() && objects.model.objects.length;
+  const working = isPressed($("find")) ? TEXTS.searching : TEXTS.gettingReady;
+  showVerdict({ state: wait ? "waiting" : "none", name: wait ? working : "", share: "" });
   steadyVerdict.reset(); // the next verdict is shown at once
   clearAnswers();
 }
@@ -108,7 +114,8 @@ function describe(result) {
   const taught = result.scores.filter((one) => one.label !== nothing);
   if (!taught.length) return { state: "none", name: "", share: "" };
   const near = result.label !== nothing && (result.familiarity ?? 1) >= 0.5; // more familiar than most strangers
-  if (!result.known) return { state: "unknown", name: TEXTS.unknown, share: near ? TEXTS.looksLike(result.label) : "" };
+  if (result.answer === "likely") return { state: "likely", name: TEXTS.likely(result.label), share: "", likely: result.label };
+  if (result.answer === "unknown") return { state: "unknown", name: TEXTS.unknown, share: near ? TEXTS.looksLike(result.label) : "" };
   return { state: "known", name: result.label, share: sureness(result) };
 }
 
@@ -130,19 +137,19 @@ function find(on) {
   press($("find"), on);
   $("stage").classList.toggle("finding", on);
   stream.wish("locate", on);
+  correct.allowQuestions();
   clearVerdict();
   showButtons();
 }
 
 function showButtons() {
-  const some = objects.model.objects.length > 0;
-  $("wrong").hidden = !some || isPressed($("find"));
-  $("find").hidden = $("asking").hidden = !some;
-  $("follow").hidden = isPressed($("find"));
+  $("wrong").hidden = $("find").hidden = $("asking").hidden = !objects.model.objects.length;
+  for (const id of ["wrong", "follow"]) setOff($(id), isPressed($("find"))); // they keep their places
 }
 
 function onState(next) {
   state = next;
+  correct.forgetQuestions();
   showLink();
   banner(state === "gone" ? TEXTS.gone : "");
   if (state === "live") objects.refresh().catch(() => {});
@@ -180,8 +187,14 @@ function acceptDrops() {
   });
 }
 
+// A key that is held presses a button once: another button may be at its place then, and teach.
+function pressOnce(event) {
+  if (event.repeat && event.key === "Enter" && event.target.localName === "button") event.preventDefault();
+}
+
 async function start() {
   fill();
+  addEventListener("keydown", pressOnce);
   objects.setUp(teach.teachMore);
   use.setUp();
   camera.setUp();
@@ -197,7 +210,8 @@ async function start() {
   });
   objects.onModel((model) => {
     const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
-    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where, model.camera, $("thumbs").checked);
+    $("privacy-line").textContent = TEXTS.privacyLine(where, $("thumbs").checked);
+    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, model.camera, $("thumbs").checked);
     showButtons();
     if (!model.objects.length) clearVerdict();
   });

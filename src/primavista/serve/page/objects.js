@@ -16,7 +16,6 @@ let onTeachMore = () => {};
 export let model = { objects: [], advice: [], lessons: [], version: -1, name: "", threshold: 0, nothing: "nothing", camera: null };
 
 export const onModel = (listener) => listeners.push(listener);
-export const adviceOn = (label) => model.advice.find((one) => one.labels.includes(label)); // the most urgent one
 export const labels = () => model.objects.map((object) => object.label);
 
 export async function refresh() {
@@ -30,13 +29,22 @@ export function become(next) {
   $("undo").textContent = TEXTS.undo;
   $("empty").hidden = model.objects.length > 0;
   $("total").textContent = model.objects.length || "";
-  const urgent = model.advice.find((one) => one.kind !== "good enough");
   $("advice").hidden = !model.objects.length;
-  $("advice").textContent = TEXTS.next(urgent ? urgent.text : TEXTS.allGood);
+  $("advice").textContent = TEXTS.next(nextStep());
   if (document.activeElement !== $("threshold")) $("threshold").value = model.threshold;
   showThreshold();
   showRows();
+  showKeep();
   for (const listener of listeners) listener(model);
+}
+
+// The most urgent advice. Of several that are as urgent, the one about the object that was taught last, which is at hand.
+function nextStep() {
+  const [first] = model.advice;
+  if (!first || first.kind === "good enough") return TEXTS.allGood;
+  const newest = model.lessons.at(-1)?.label;
+  const urgent = model.advice.filter((one) => one.kind === first.kind);
+  return (urgent.find((one) => one.labels.includes(newest)) ?? first).text;
 }
 
 // An object keeps its row for as long as it is taught, so that a change neither moves the focus nor closes an open row.
@@ -234,9 +242,10 @@ export function keepLesson(id, label, canvases) {
   const step = Math.max(1, Math.ceil(canvases.length / SHOWN_PICTURES));
   const chosen = canvases.filter((_, k) => k % step === 0).slice(0, SHOWN_PICTURES);
   taken.set(id, chosen);
-  const last = chosen.at(-1);
-  if (last) keepPictures({ ...pictures(), [label]: last.toDataURL("image/jpeg", 0.8) });
+  if (chosen.length) keepPictures({ ...pictures(), [label]: coded(chosen) });
 }
+
+const coded = (canvases) => canvases.at(-1).toDataURL("image/jpeg", 0.8);
 
 // One picture per object outlives the page if the user allows it: in the storage of this browser, one list per model.
 const key = () => `primavista-pictures-${model.name}`;
@@ -249,14 +258,32 @@ function keepPictures(all) {
   if (allowed()) localStorage.setItem(key(), JSON.stringify(all));
 }
 
+// Allows that, and keeps the pictures of the lessons so far; or forbids it, and removes all.
+function allow(yes) {
+  localStorage.setItem(ALLOWED, yes ? "yes" : "no");
+  for (const name of Object.keys(localStorage)) if (!yes && name.startsWith("primavista-pictures-")) localStorage.removeItem(name);
+  const lessons = model.lessons.filter((lesson) => taken.get(lesson.id)?.length);
+  keepPictures({ ...pictures(), ...Object.fromEntries(lessons.map(({ id, label }) => [label, coded(taken.get(id))])) });
+  $("thumbs").checked = yes;
+  become(model);
+}
+
+// The user is asked once, after the first lesson on this page. The box below says and changes the answer.
+function showKeep() {
+  $("keep").hidden = !taken.size || localStorage.getItem(ALLOWED) !== null;
+  $("option").hidden = !$("keep").hidden;
+}
+
 export function setUp(teachMore) {
   onTeachMore = teachMore;
   $("thumbs").checked = allowed();
-  $("thumbs").onchange = () => {
-    if ($("thumbs").checked) localStorage.setItem(ALLOWED, "yes");
-    else for (const name of Object.keys(localStorage).filter((one) => one === ALLOWED || one.startsWith("primavista-pictures-"))) localStorage.removeItem(name);
-    become(model);
-  };
+  $("thumbs").onchange = () => allow($("thumbs").checked);
+  for (const [id, yes] of [["keep-yes", true], ["keep-no", false]]) {
+    $(id).onclick = () => {
+      allow(yes);
+      $("thumbs").focus(); // it has taken the place of the question
+    };
+  }
   $("filter").oninput = filter;
   $("threshold").oninput = showThreshold;
   $("threshold").onchange = setThreshold;

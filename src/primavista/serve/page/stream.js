@@ -21,7 +21,7 @@ export class Stream {
       this.live = true;
       this.subject = "";
       this.onState("live");
-      for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: true });
+      for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: on });
       this.next();
     };
     this.socket.onmessage = ({ data }) => {
@@ -66,7 +66,7 @@ export class Stream {
     return true;
   }
 
-  // A wish (`ask`, `locate`) holds for this page: it is sent again after a new connection.
+  // A wish (`ask`, `locate`) holds for this page: it is sent again after a new connection, unless it is false.
   wish(name, on) {
     this.wishes[name] = on;
     this.command({ [name]: on });

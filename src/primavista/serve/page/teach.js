@@ -139,8 +139,8 @@ async function learned(name, job) {
   hint(text, "good");
   announce(TEXTS.learnedShort(job.label));
   await objects.refresh();
-  const next = objects.adviceOn(job.label);
-  if (next && $("hint").textContent === text) hint(`${text} ${TEXTS.next(next.text)}`, "good"); // unless the next lesson has begun
+  const praise = objects.model.advice.find((one) => one.kind === "good enough" && one.labels.includes(job.label));
+  if (praise && $("hint").textContent === text) hint(`${text} ${TEXTS.tested(praise.text)}`, "good"); // unless the next lesson has begun
 }
 
 async function check(name) {

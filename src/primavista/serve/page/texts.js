@@ -47,6 +47,12 @@ export const TEXTS = {
   moreRecognised: "more is recognised",
   fewerStrangers: "fewer strangers pass",
   keepPictures: "Keep one small picture of each object in this browser after the page is closed",
+  keepQuestion: "Keep a small picture of each object in this browser, for the next time?",
+  keepThem: "Keep pictures",
+  noThanks: "No, thanks",
+  readMore: "more",
+  yes: "Yes",
+  no: "No",
   cancel: "Cancel",
   ok: "OK",
   close: "Close",
@@ -55,7 +61,8 @@ export const TEXTS = {
   step2: "Enter its name, and hold the button while you turn the object for a few seconds.",
   step3: "It is recognised from then on. Teach it in a second place, and it is recognised in others too.",
   stepsTitle: "Three steps",
-  privacy: (seconds, where, camera, kept) => `The service writes no frame to a disk. It holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. ${kept ? "Small pictures are in this browser’s memory, and one of each object in its storage until you untick the box. " : "Small pictures are in this browser’s memory only. "}${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}Everything runs on ${where}.`,
+  privacy: (seconds, camera, kept) => `The service writes no frame to a disk. It holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. ${kept ? "Small pictures are in this browser’s memory, and one of each object in its storage until you untick the box. " : "Small pictures are in this browser’s memory only. "}${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}`,
+  privacyLine: (where, kept) => (kept ? `Runs on ${where}; small pictures stay in this browser.` : `Runs on ${where}, and stores no frame.`),
   thisMachine: "this machine",
 
   // the camera
@@ -66,8 +73,10 @@ export const TEXTS = {
   cameraNeedsTls: "Browsers allow the camera only on https pages and on localhost.\nOpen this page on the machine itself, or start the service with --tls. Videos and images work without a camera.",
   cameraGone: "The camera was disconnected.",
   cameraSilent: "The camera gives no pictures at the moment.\nSee that nothing covers or blocks it.",
-  notPlayable: (button) => `This browser cannot play that video.\n“${button}” may still work: the service decodes it itself.`,
-  notImages: "None of these images can be opened.",
+  notPlayable: "This browser cannot play that video.\nIt can still be taught: the service decodes it itself.",
+  notImages: "This browser cannot open any of these images.",
+  leftOut: (names) => `This browser cannot open ${names.length === 1 ? names[0] : `${names[0]} and ${names.length - 1} more`}, so the others are shown without.`,
+  notHeic: "This browser cannot open HEIC images.\nSave them as JPEG, or teach them in the terminal: “primavista learn” reads HEIC.",
   notMedia: "That is neither a video nor an image.",
   teachVideo: "Teach the whole video",
   teachImages: (count) => (count === 1 ? "Teach this image" : `Teach all ${count} images`),
@@ -77,9 +86,11 @@ export const TEXTS = {
   unknown: "Unknown",
   looksLike: (label) => `looks most like ${label}`,
   learningName: (label) => `Learning ${label} ...`,
+  likely: (label) => `${label}?`,
   sure: "sure",
-  likely: "likely",
+  fairlySure: "fairly sure",
   perhaps: "perhaps",
+  searching: "Searching",
   noAnswer: "No answer",
   found: (count) => (count ? `Found: ${plural(count, "object")}` : "No taught object found"),
   gone: "The service is not answering. Trying again; nothing that was learned is lost.",
@@ -97,6 +108,7 @@ export const TEXTS = {
   serviceGoneTeach: "The service is not answering, so nothing was taught. Try again when the page says “Live”.",
   taughtBefore: "These frames were taught before, so they were left out: nothing was changed.",
   learned: (label, frames, seconds) => `“${label}” learned from ${plural(frames, "frame")} in ${seconds.toFixed(1)} s. The frames were deleted.`,
+  tested: (text) => `Tested before: ${text}.`,
   next: (text) => `Next: ${text}.`,
   allGood: "nothing, all objects are good enough",
   learnedShort: (label) => `${label} learned`,
@@ -121,14 +133,12 @@ export const TEXTS = {
   correctUnknown: "Unknown",
   noneOfThem: "None of them",
   teachThis: "Teach",
-  corrected: (label) => `Corrected: these seconds are “${label}” now. Undo takes it back.`,
-  correctedNone: "Corrected: these seconds are “nothing” now, which is never known. Undo takes it back.",
-  questionUnsure: (label) => `Is this ${label}?`,
-  questionUnknown: (label) => `What is this? It looks most like ${label}.`,
-  yesName: (label) => `Yes, ${label}`,
-  somethingElse: "Something else",
-  skip: "Skip",
-  asking: "When it is not sure for a moment, it asks here, once per object.",
+  corrected: (label) => `Learned: these seconds are “${label}” now. Undo takes it back.`,
+  correctedNone: "Learned: these seconds are “nothing” now, which is never known. Undo takes it back.",
+  isThis: (label) => `Is this ${label}?`,
+  yesOrNo: (label) => `Is this ${label}? Press Yes or No.`,
+  whatIsThis: "What is this?",
+  asking: "When it does not know something for a moment, it asks what that is, over the video.",
 
   // the list
   frames: (count) => plural(count, "frame"),
@@ -180,7 +190,7 @@ export const TEXTS = {
 
 learner = pv.Learner.load(${JSON.stringify(name)})
 seen = learner.predict("photo.jpg")  # a video, a frame
-print(seen.label if seen.known else "unknown")
+print(seen.said)  # "mug", "mug?" if it is only likely, or "unknown"
 
 # in the terminal, for a camera: a line for every change
 # primavista watch ${JSON.stringify(name)} camera:0 --json`,

@@ -2,6 +2,8 @@
 
 import { TEXTS } from "./texts.js";
 
+const AIMED_BEFORE = 500; // milliseconds
+
 export const $ = (id) => document.getElementById(id);
 
 export function make(tag, properties = {}, ...children) {
@@ -13,7 +15,7 @@ export function make(tag, properties = {}, ...children) {
 // The confidence in words. The number would mislead: the shares of all taught objects add up to 1 even for a stranger.
 export function sureness({ confidence }) {
   if (confidence >= 0.9) return TEXTS.sure;
-  return confidence >= 0.6 ? TEXTS.likely : TEXTS.perhaps;
+  return confidence >= 0.6 ? TEXTS.fairlySure : TEXTS.perhaps;
 }
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
@@ -24,6 +26,15 @@ export const isOff = (button) => button.getAttribute("aria-disabled") === "true"
 
 export const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
 export const isPressed = (button) => button.getAttribute("aria-pressed") === "true";
+
+// Lets an element ignore clicks for a moment after it has appeared: they were aimed at what was there before.
+// Returns the function to call when it appears. A press of a key is never early: it goes to what has the focus.
+export function ignoreEarlyClicks(element) {
+  let appeared = 0;
+  const early = ({ detail, timeStamp }) => detail > 0 && timeStamp - appeared < AIMED_BEFORE;
+  element.addEventListener("click", (event) => early(event) && event.stopPropagation(), true);
+  return () => (appeared = performance.now());
+}
 
 export function hint(text, kind = "") {
   $("hint").textContent = text;

@@ -26,7 +26,7 @@ from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.scene import scene_classes, scene_name, scene_sessions
 
-SCENE = "scene.json"
+SCENE = ".scene.json"  # hidden: it is no part of the data
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
 WHOLE_SESSION_SHARE = 8
@@ -121,7 +121,7 @@ def write(
     """Write a scene as a folder of objects; the same call resumes after an interruption.
 
     The files are `cup 1/s1/000.png` (object, session, frame), or `cup 1/s1.mp4` at 20 frames per
-    second. Pictures are lossless, videos (x264) are not. `scene.json` in the folder describes its
+    second. Pictures are lossless, videos (x264) are not. `.scene.json` in the folder describes its
     contents.
 
     Args:
