@@ -170,6 +170,12 @@ def test_wrong_lists_are_named(toys: Path, content: str | bytes, message: str) -
         listed(toys)
 
 
+def test_an_endless_field_is_an_error_of_the_list(toys: Path) -> None:
+    (toys / LIST).write_text(f"{HEADER}{'x' * 200_000},mug,1,train\n")
+    with pytest.raises(FileError, match=r"pictures\.csv, line 1: field larger than"):
+        listed(toys)
+
+
 def test_oversized_lists_are_not_read(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PICTURES", 3)
     with pytest.raises(FileError, match="more than 3 pictures"):

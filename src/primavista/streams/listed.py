@@ -23,7 +23,7 @@ from primavista.streams.dataset import DataSet
 from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 LIST = "pictures.csv"
-MAX_TEXT = 1024 * 2**20  # bytes of one list
+MAX_TEXT = 256 * 2**20  # bytes of one list
 MAX_PICTURES = 4_000_000
 DEFAULT_SIZE = 128  # pixels
 
@@ -106,15 +106,17 @@ def listed(
 def _read_list(path: Path) -> list[ListedPicture]:
     lines = csv.DictReader(read_text(path).splitlines())
     found: list[ListedPicture] = []
-    for line in lines:
-        try:
+    try:
+        for line in lines:
             found.append(ListedPicture.model_validate(line))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            raise FileError(f"{path}, line {lines.line_num}: {field}: {first['msg']}") from error
-        if len(found) > MAX_PICTURES:
-            raise FileError(f"{path} has more than {MAX_PICTURES:,} pictures: give a part of it")
+            if len(found) > MAX_PICTURES:
+                raise FileError(f"{path} has more than {MAX_PICTURES:,} pictures: give a part")
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise FileError(f"{path}, line {lines.line_num}: {field}: {first['msg']}") from error
+    except csv.Error as error:  # such as a field of many thousand letters
+        raise FileError(f"{path}, line {lines.line_num}: {error}") from error
     return found
 
 
