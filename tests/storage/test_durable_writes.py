@@ -20,7 +20,7 @@ from primavista.streams.rendered import dataset as rendered
 
 SOURCES = Path(primavista.__file__).parent
 # These write what nobody reads after a crash, or what the user named and looks at.
-REPORTS = ("report", "cli", "notebook.py", "doctor.py", "pictures.py")
+REPORTS = ("report", "cli", "notebook.py", "doctor.py")
 
 
 def journal(monkeypatch) -> list[str]:
@@ -64,7 +64,7 @@ def test_a_decoded_video_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
 def test_pictures_are_on_the_disk_before_their_folder_has_its_name(tmp_path, monkeypatch):
     calls = journal(monkeypatch)
     pictures = np.zeros((2, 8, 8, 3), np.uint8)
-    rendered._write_session(tmp_path / "s1" / "o1", pictures, 1, 1, "png")
+    rendered._write_session(tmp_path / "s1" / "o1", pictures, "png")
     assert calls == ["sync_all", "replace", "sync_folder"]
     assert len(list((tmp_path / "s1" / "o1").iterdir())) == 2
 
