@@ -116,7 +116,7 @@ def test_damaged_pictures_are_named_or_skipped(toys: Path) -> None:
     with pytest.raises(FileError, match=r"2\.jpg is damaged"):
         data.frames[torch.arange(len(data.frames))]
     skipping = pv.open_dataset(toys, size=16, skip_bad=True, progress=lambda done, total: None)
-    assert skipping.skipped == 1
+    assert "skipped 1" in skipping.note
     assert victim.name in skipping.note
     assert len(skipping.frames) == len(data.frames) - 1
     assert len(skipping.frames[torch.arange(len(skipping.frames))]) == len(skipping.frames)

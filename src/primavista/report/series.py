@@ -12,8 +12,6 @@ from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
 
-MOST_DIFFERENCES = 4  # settings that a name mentions at most
-
 
 @dataclass(frozen=True)
 class MeanStd:
@@ -175,8 +173,8 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
             runs[cell.run] = cell
     groups = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in runs_of.items()]
     series = [
-        Series(name, cells[0].strategy, panel, tuple(cells))
-        for name, (panel, cells) in zip(_distinct_names(groups), groups, strict=True)
+        Series(_variant_name(panel, cells, groups), cells[0].strategy, panel, tuple(cells))
+        for panel, cells in groups
     ]
     return sorted(series, key=_series_order)
 
@@ -247,31 +245,21 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
     return panels
 
 
-def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
-    """Return a name per group; those that would share one mention the settings that differ.
-
-    A value that more than half of the rivals have is not mentioned, and no name mentions more
-    than `MOST_DIFFERENCES`, unless two would be the same.
-    """
-    short = [(panel, _variant_name(panel, cells, groups)) for panel, cells in groups]
-    return [
-        name if short.count((panel, name)) == 1 else _variant_name(panel, cells, groups, None)
-        for (panel, name), (_, cells) in zip(short, groups, strict=True)
-    ]
-
-
 def _variant_name(
     panel: Panel,
     cells: Sequence[StoredCell],
     groups: Sequence[tuple[Panel, Sequence[StoredCell]]],
-    most: int | None = MOST_DIFFERENCES,
 ) -> str:
+    """Return the name of a group of cells; of several with one name, it mentions what is unusual.
+
+    A value that more than half of the rivals have is not mentioned.
+    """
     name = base_name(cells[0])
     rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
     keys = sorted(differing_keys([cell.settings for cell in rivals]))
     settings = cells[0].settings
     unusual = [key for key in keys if not _is_usual(key, settings.get(key), rivals)]
-    return name + "".join(f", {key}={settings.get(key)}" for key in unusual[:most])
+    return name + "".join(f", {key}={settings.get(key)}" for key in unusual)
 
 
 def _is_usual(key: str, value: object, rivals: Sequence[StoredCell]) -> bool:

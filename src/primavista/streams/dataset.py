@@ -92,7 +92,6 @@ class DataSet:
             orders; None for other data.
         core50: The facts of CORe50 and of its packed copies; None for other data.
         note: What the user should know: how the data was split, what was left out.
-        skipped: The number of pictures that could not be decoded and were left out.
     """
 
     name: str
@@ -104,7 +103,6 @@ class DataSet:
     origin: Path | None = field(default=None, kw_only=True, compare=False)
     core50: CORe50Facts | None = field(default=None, kw_only=True, compare=False)
     note: str = field(default="", kw_only=True)
-    skipped: int = field(default=0, kw_only=True)
 
     def __repr__(self) -> str:
         return (

@@ -81,8 +81,7 @@ def folder(
         progress: Called with (done, total), in sessions.
 
     Returns:
-        The data set. Its `note` says which sessions are the test set and what was left out, and
-        `skipped` counts the pictures and frames that were left out.
+        The data set. Its `note` says which sessions are the test set and what was left out.
 
     Raises:
         InputError: If `test` names sessions that do not exist, or the cache cannot be written.
@@ -114,7 +113,6 @@ def folder(
         classes=classes,
         categories=tuple(range(len(classes))),
         note=note,
-        skipped=bad.skipped,
     )
 
 

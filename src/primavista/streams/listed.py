@@ -99,7 +99,6 @@ def listed(
         classes=tuple(classes),
         categories=tuple(categories.index(category[name]) for name in classes),
         note=bad.note,
-        skipped=bad.skipped,
     )
 
 

@@ -77,7 +77,6 @@ class CORe50(DataSet):
             origin=folder,
             core50=CORe50Facts(test, _count(sessions) == TOTAL_FRAMES),
             note=bad.note,
-            skipped=bad.skipped,
         )
 
 
