@@ -55,7 +55,7 @@ def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Pat
     assert "40 test frames (one in 20 of each test session)" in text
     assert "whole test set" not in text
     assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
-    for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
+    for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive"):
         assert "40 test frames" in (tmp_path / "figures" / f"{name}.svg").read_text("utf-8"), name
 
 
@@ -138,7 +138,6 @@ def test_the_measures_of_the_field_are_columns(tmp_path: Path) -> None:
     assert float(row["average anytime (%)"]) == 45.0
     assert float(row["forgetting"]) == 5.0
     assert float(row["backward transfer"]) == -4.0
-    assert row["frames for forward transfer"] == "40"
 
 
 def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:
@@ -189,7 +188,6 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     place = make_cell(tmp_path, "cwr*", seconds=60.0, stored=1_000_000, **TOYS)
     result = json.loads((place / "result.json").read_text())
     result.update(peak_bytes=7_000_000)
-    result.update(operations={"forward": 1e6, "predicting": 2e6, "learning": 3e6})
     (place / "result.json").write_text(json.dumps(result))
     text = words(write_report(tmp_path, figures=["svg"]))
     (row,) = rows(tmp_path / "tables" / "efficiency.csv")
@@ -197,7 +195,6 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     assert seconds == pytest.approx([45.0, 3.0, 12.0])
     sizes = [float(row[f"{what} (MB)"]) for what in ("data", "state", "peak memory")]
     assert sizes == [3.0, 2.0, 7.0]
-    assert float(row["learning (MFLOP per frame)"]) == 3.0
     assert "EWC keeps F" not in text  # it was not run
 
 
