@@ -151,6 +151,14 @@ def test_the_plan_and_the_arrays_of_the_page_on_data_sets(tmp_path, capsys):
     assert "'domain-incremental', run 0, 3 batches" in capsys.readouterr().out
 
 
+def test_the_transformer_of_the_page_on_backbones(capsys):
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```", (GUIDES / "backbones.md").read_text(), re.S | re.M
+    )
+    exec(block, {})
+    assert capsys.readouterr().out.startswith("48 (")
+
+
 def test_the_pages_that_the_code_names_exist():
     """Messages and docstrings point to pages by their path."""
     named = {

@@ -30,12 +30,14 @@ from primavista.backbones.weights import SOURCES
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
+from primavista.networks.vision_transformer import VisionTransformer
 from primavista.networks.weights import load_file, load_state, load_weights
 from primavista.storage.references import is_reference, must_be_registered
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
+    "vit": VisionTransformer,
 }
 FROM_FUNCTION = "own"  # the name of weights that a function sets itself
 MAX_WIDTH = 8
@@ -131,7 +133,7 @@ def build(
     """Build a backbone by name, with its weights, or make one from any module.
 
     Args:
-        name: "mobilenet_v1", "efficientnet_lite0", the name of a function registered by
+        name: "mobilenet_v1", "efficientnet_lite0", "vit", the name of a function registered by
             `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
             copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
         weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or

@@ -56,13 +56,15 @@ def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
 
     Args:
         body: The network.
-        state: Its tensors by name. Those of a classifier, `fc.*`, are ignored.
+        state: Its tensors by name. Those of a classifier, `fc.*` unless the network defines
+            others, are ignored.
         name: The name of the weights for messages.
 
     Raises:
         WeightsError: If a tensor is missing, unknown, or has the wrong shape.
     """
-    given = {key: state[key] for key in state if not key.startswith("fc.")}
+    classifier = getattr(body, "CLASSIFIER", ("fc.",))
+    given = {key: state[key] for key in state if not key.startswith(classifier)}
     own = body.state_dict()
     network = type(body).__name__
     wanted = {key for key in own if not key.endswith("num_batches_tracked")}
