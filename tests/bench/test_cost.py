@@ -1,4 +1,4 @@
-"""What a strategy costs: bytes counted once, and peak memory."""
+"""What a strategy costs: bytes counted once, peak memory, and operations worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import gc
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from primavista.bench.cost import PeakMemory, state_bytes
+from primavista.bench.cost import FlopCounter, PeakMemory, count_flops, state_bytes
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.creation import create
 from primavista.streams.open import stream as open_stream
@@ -113,3 +114,67 @@ def test_what_ran_before_in_the_process_does_not_hide_memory():
     assert len(last) == 2**16
     assert needed > 40 * 2**20
     assert second.bytes > 0.8 * needed
+
+
+class Linear(Strategy):
+    """One step on a linear layer of 5 outputs: z W', then the gradient of W, per pass."""
+
+    def __init__(self, backbone, *, seed=0, passes=1):
+        super().__init__(backbone, seed=seed)
+        self.passes = passes
+        self.weight = nn.Parameter(torch.zeros(5, backbone.dim))
+
+    def learn_batch(self, B):
+        z = self.features(B).detach()
+        for _ in range(self.passes):
+            loss = (z @ self.weight.T).sum()
+            (g,) = torch.autograd.grad(loss, self.weight)
+            self.weight.data -= g
+        return LearnReport(B.i, B.count, B.new)
+
+    def score_features(self, z):
+        return z @ self.weight.T
+
+
+def test_operations_by_hand(tiny_data, tiny_backbone):
+    batch = open_stream(tiny_data, "nicv2")[0]
+    n, d = len(batch.labels), tiny_backbone.dim
+    once = count_flops(Linear(tiny_backbone), batch)
+    twice = count_flops(Linear(tiny_backbone, passes=2), batch)
+    # a pass is n x d times d x 5, forward, and 5 x n times n x d for the gradient: 2 per product
+    assert twice.learning - once.learning == pytest.approx(2 * (2 * n * d * 5) / n)
+    # predicting a frame is the network and one product more than the network
+    assert once.predicting - once.forward == 2 * d * 5
+    # the first layer alone: 3 x 3 x 3 inputs, 8 outputs (width 1/16, at least 8), stride 2 of 32 px
+    assert once.forward > 2 * 27 * 8 * 16 * 16
+
+
+@pytest.mark.parametrize("name", ["ar1*", "lwf", "dslda"])
+def test_it_counts_what_torch_counts(name, tiny_data, tiny_backbone):
+    stream = open_stream(tiny_data, "nicv2")
+    totals = []
+    for counter in (FlopCounterMode(display=False), FlopCounter()):
+        strategy = create(name, tiny_backbone)
+        with counter:
+            for i in range(2):
+                strategy.learn(stream[i].images, stream[i].labels, stream[i].sessions)
+                strategy.scores(stream[i].images[torch.arange(2)])
+        totals.append(counter)
+    assert totals[1].total == totals[0].get_total_flops() > 0
+
+
+def test_counting_changes_nothing(tiny_data, tiny_backbone):
+    stream = open_stream(tiny_data, "nicv2")
+    plain, counted = create("ar1*", tiny_backbone), create("ar1*", tiny_backbone)
+    for i in range(2):
+        if i == 1:
+            assert count_flops(counted, stream[1]).learning > 0
+        for strategy in (plain, counted):
+            strategy.learn(stream[i].images, stream[i].labels, stream[i].sessions)
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, counted.state_dict()[name]), name
+
+
+def test_what_cannot_be_counted_is_not_guessed(tiny_data, tiny_backbone):
+    batch = open_stream(tiny_data, "nicv2")[0]
+    assert count_flops(create("cumulative", tiny_backbone), batch) is None  # it trains on the past

@@ -136,6 +136,7 @@ def test_the_files_of_a_cell(suite):
     for name in ("learn_seconds", "solve_seconds", "test_seconds"):
         assert result[name] == pytest.approx(sum(line[name] for line in timings))
     assert result["peak_bytes"] == max(line["peak_bytes"] for line in timings)
+    assert result["operations"]["learning"] > result["operations"]["forward"] > 0
     assert result["data"]["test_frames"] == 6 * 3 * 2
     rows = [line["measures"]["task_accuracy"] for line in lines]
     assert list(rows[0]) == ["1"]

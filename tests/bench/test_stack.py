@@ -71,8 +71,10 @@ def test_few_calls_lead_to_learn_batch_and_the_compiler_is_not_imported(cache, t
     )
     found, has_compiler = json.loads(answer.stdout)
     assert not has_compiler  # two seconds and 150 MB, and nothing is compiled
-    assert len(found) == 2 * 2
-    for stack in found:
+    # a copy learns the last batch once more, where operations are counted
+    stacks = [stack for stack in found if "count_flops" not in stack["frames"]]
+    assert len(stacks) == 2 * 2
+    for stack in stacks:
         assert stack["frames"][0] == "work"
         assert len(stack["frames"]) + 1 <= FRAMES, stack  # the recording one stands for the last
         assert len(stack["generators"]) <= 1, stack

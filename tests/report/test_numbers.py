@@ -188,6 +188,7 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     place = make_cell(tmp_path, "cwr*", seconds=60.0, stored=1_000_000, **TOYS)
     result = json.loads((place / "result.json").read_text())
     result.update(peak_bytes=7_000_000)
+    result.update(operations={"forward": 1e6, "predicting": 2e6, "learning": 3e6})
     (place / "result.json").write_text(json.dumps(result))
     text = words(write_report(tmp_path, figures=["svg"]))
     (row,) = rows(tmp_path / "tables" / "efficiency.csv")
@@ -195,6 +196,7 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     assert seconds == pytest.approx([45.0, 3.0, 12.0])
     sizes = [float(row[f"{what} (MB)"]) for what in ("data", "state", "peak memory")]
     assert sizes == [3.0, 2.0, 7.0]
+    assert float(row["learning (MFLOP per frame)"]) == 3.0
     assert "EWC keeps F" not in text  # it was not run
 
 

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from primavista import __version__
-from primavista.bench.cost import PeakMemory
+from primavista.bench.cost import PeakMemory, count_flops
 from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
@@ -278,7 +278,11 @@ def machine(device: str) -> dict[str, Any]:
 def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: Path) -> CellResult:
     assert last.confusion is not None
     lines = read_lines(folder / TIMINGS)
+    # a copy learns the last batch again to count operations; the peak of memory is measured already
+    operations = count_flops(strategy, stream[len(stream) - 1])
     peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
+    backbone = strategy.backbone
+    head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
         final=last.measures,
         confusion=last.confusion.tolist(),
@@ -286,8 +290,11 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
         batches=last.batches,
         **{name: sum(line[name] for line in lines) for name in TIMES},
         peak_bytes=max(peaks, default=None),
+        operations=asdict(operations) if operations else None,
         state_bytes=last.state_bytes,
         stored_bytes=last.report.stored_bytes,
+        parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
+        order=stream.source,
         data=data_facts(stream, cell.test_thin, side_of(stream.data.frames)),
         state_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),

@@ -1,16 +1,22 @@
-"""The cost of a strategy beside time: bytes of state and stored data, peak memory."""
+"""The cost of a strategy beside time: bytes of state and stored data, peak memory, operations."""
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
+from primavista.engine.frames import read_frames
 from primavista.strategies.base import Strategy
+from primavista.streams.dataset import Patterns
 
 # Not state: the network, and the one that Cumulative begins anew with.
 NETWORKS = ("backbone", "scratch")
@@ -99,3 +105,80 @@ def _status(name: str) -> int | None:
         if key == name:
             return 1024 * int(value.split()[0])
     return None
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Floating-point operations per frame; a multiplication with its addition counts as two.
+
+    Torch counts them in matrix products and convolutions, forward and backward. The rest, such as
+    norms and factorisations, is not counted.
+
+    Args:
+        forward: The operations of the network.
+        predicting: The operations of the network and its head.
+        learning: The operations of learning, over all epochs of a batch.
+    """
+
+    forward: float
+    predicting: float
+    learning: float
+
+
+def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
+    """Count the operations of learning a batch and of predicting a frame, on a copy.
+
+    This is a measurement after the end of the stream: the copy learns the last batch a second time,
+    so `learn_batch` is called once more than there are batches. Nothing of it enters the results
+    but the number of operations.
+
+    Args:
+        strategy: The strategy, which stays as it is.
+        batch: The batch that the copy learns: the last one of the stream.
+
+    Returns:
+        The operations per frame. None if they cannot be counted: on a GPU, since training steps are
+        captured there, if another engine than torch computes features, and for strategies that
+        train on all data at once.
+    """
+    engine = strategy.representation.engine
+    if strategy.device.type != "cpu" or engine != "torch" or isinstance(strategy, Retrainable):
+        return None
+    copied = copy.deepcopy(strategy)
+    frame = read_frames(batch.images, torch.tensor([0]), copied.device)
+    with torch.no_grad(), FlopCounter() as forward:
+        copied.backbone.eval()(frame)
+    with FlopCounter() as learning:
+        copied.learn(batch.images, batch.labels, batch.sessions)
+    copied.scores(frame)  # the head solves for its weights now: that is not part of a prediction
+    with FlopCounter() as predicting:
+        copied.scores(frame)
+    return Operations(forward.total, predicting.total, learning.total / len(batch.labels))
+
+
+class FlopCounter(TorchDispatchMode):
+    """Counts the operations of a block in one total, by torch's own formulas.
+
+    The total is that of torch's `FlopCounterMode`, which also keeps a count per module: for that it
+    hooks into every call of every module, and imports the compiler.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is None:
+            if not func._can_decompose():
+                return func(*args, **named)
+            with self:  # a composite one, such as `linear`, whose parts may have formulas
+                return func.decompose(*args, **named)
+        found = func(*args, **named)
+        self.total += formula(*args, **named, out_val=found)
+        return found

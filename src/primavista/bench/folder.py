@@ -115,8 +115,12 @@ class CellResult(_FileModel):
         solve_seconds: Time spent solving for the weights of heads that keep sums.
         test_seconds: Time spent testing.
         peak_bytes: The most memory in use beyond what was in use at the start; see `bench.cost`.
+        operations: Floating-point operations per frame of the last batch, by the fields of
+            `cost.Operations`; None if they cannot be counted.
         state_bytes: Bytes beyond the network, its head and stored data.
         stored_bytes: Bytes of stored data.
+        parameters: The parameters of the network, and D for each class: those of a linear head.
+        order: The origin of the order of the batches.
         data: The facts of the data.
         state_sha256: The checksum of the strategy's final state.
         machine: The machine that ran the last batches.
@@ -131,8 +135,11 @@ class CellResult(_FileModel):
     solve_seconds: float | None = None
     test_seconds: float | None = None
     peak_bytes: int | None = None
+    operations: dict[str, float] | None = None
     state_bytes: int | None = None
     stored_bytes: int | None = None
+    parameters: int | None = None
+    order: str | None = None
     data: DataFacts | None = None
     state_sha256: str | None = None
     machine: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from primavista.storage.disk import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FAINT = "#5b636d"
 # Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
 WIDTHS = {"column": 3.05, "page": 6.25}

@@ -243,7 +243,7 @@ IN_PAPER = {"run time (min)": "minutes", "data (MB)": "data_mb", "params (MB)": 
 
 
 def efficiency_table(name: str, series: Sequence[Series]) -> Table:
-    """Return time and memory of the finished runs.
+    """Return time, memory and operations of the finished runs.
 
     The paper's numbers stand beside ours on its protocol, NICv2-391, alone.
     """
@@ -257,6 +257,8 @@ def efficiency_table(name: str, series: Sequence[Series]) -> Table:
         columns.append(Column(f"{title} ({unit})", value, better))
     for title, (size, better) in SIZES.items():
         columns.append(Column(f"{title} (MB)", partial(_megabytes, field=size), better))
+    for kind in ("learning", "predicting"):
+        columns.append(Column(f"{kind} (MFLOP per frame)", partial(_operations, kind=kind)))
     for title, field in IN_PAPER.items():
         columns.append(Column(f"paper: {title}", partial(_in_paper, field=field)))
     table = series_table(name, "Run time and memory", done, columns, 3)
@@ -280,6 +282,17 @@ def _seconds(series: Series, time: str, scale: float = 1.0) -> MeanStd | None:
         return float(seconds) / scale
 
     return series.over_runs(measure)
+
+
+def _operations(series: Series, kind: str) -> float | None:
+    """Return the mean over runs of the operations per frame, in millions."""
+
+    def counted(cell: StoredCell) -> float | None:
+        found = (cell.result.operations if cell.result else None) or {}
+        return found[kind] / 1e6 if kind in found else None
+
+    mean = series.over_runs(counted)
+    return mean.mean if mean else None
 
 
 def _in_paper(series: Series, field: str) -> float | None:
