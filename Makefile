@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
-EXTRAS := train,live,video,heic,hub,lite,mqtt,onnx,plots,pandas,ray,sklearn,river,trackers,dev,docs
+EXTRAS := train,live,video,heic,hub,lite,mqtt,onnx,plots,ray,sklearn,river,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 

@@ -36,7 +36,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from primavista.bench.data import compare_with_core50, data_settings
+from primavista.bench.data import data_settings, why_not_comparable
 from primavista.bench.folder import RUN, read_json, read_lines, read_result, write_json
 from primavista.bench.local import Inline
 from primavista.bench.plan import Cell, Group, Plan, load_plan
@@ -195,7 +195,7 @@ def measurements(folders: Sequence[Path]) -> dict[str, Any]:
     return {
         "seconds_per_test": {name: statistics.median(times) for name, times in tests.items()},
         "frames_per_test": sorted({one.test_frames for one in facts}),
-        "comparable": sorted({str(compare_with_core50(one).test_set) for one in facts}),
+        "not_comparable": sorted({why_not_comparable(one) for one in facts}),
         "orders": sorted(
             {f"{cell.protocol}: {one.order}" for cell, one in zip(cells, facts, strict=True)},
             key=str.casefold,
@@ -258,7 +258,7 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
             f"peak memory {one['peak_bytes'] / 2**20:.0f} MiB"
         )
         yield f"  frames per test: {', '.join(map(str, one['frames_per_test']))}"
-        yield f"  the authors' test set: {', '.join(one['comparable'])}"
+        yield f"  comparable with the authors: {', '.join(one['not_comparable']) or 'yes'}"
         yield f"  orders: {', '.join(one['orders'])}"
         times = (f"{key} {value:.2f}" for key, value in one["seconds_per_test"].items())
         yield f"  seconds per test (median): {', '.join(times)}"

@@ -58,7 +58,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def what_a_test_registers_is_forgotten_after_it() -> Iterator[None]:
     """Tests share a process; what one registers, such as a page's example, is not for the next."""
-    tables: tuple[dict[str, Any], ...] = (registry._OWN, registry._OWN_LOOKS, OWN_NETWORKS)
+    tables: tuple[dict[str, Any], ...] = (registry._OWN, OWN_NETWORKS)
     kept = [dict(table) for table in tables]
     yield
     for table, before in zip(tables, kept, strict=True):

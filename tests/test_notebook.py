@@ -7,11 +7,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-import torch
 
 import primavista as pv
-from primavista.bench.evaluate import Step
-from primavista.bench.metrics import Measures
 from primavista.notebook import html_bars, html_table
 
 EVIL = "<script>alert('mug')</script>"
@@ -83,21 +80,3 @@ def test_reprs_are_short_and_say_what_matters(learner):
     prediction = pv.Prediction("mug", 0.93456, "known", {"mug": 0.93456, "cup": 0.06544}, 0.61)
     expected = "Prediction(label='mug', confidence=0.935, answer='known', familiarity=0.61)"
     assert repr(prediction) == expected
-
-
-def test_a_result_in_a_notebook_has_the_measures_that_there_are():
-    report = pv.LearnReport(2, 10, (1,))
-    step = Step(
-        batch=2,
-        batches=5,
-        measures=Measures(accuracy=41.5, average=40.0),
-        confusion=torch.zeros(1, 1),
-        learn_seconds=0.5,
-        solve_seconds=0.0,
-        test_seconds=0.25,
-        state_bytes=0,
-        report=report,
-    )
-    texts = Reader(step._repr_html_()).texts
-    assert texts[:3] == ["batch 2 of 5", "accuracy (%)", "41.5"]
-    assert "forgetting (points)" not in texts

@@ -29,7 +29,11 @@ TEACH = (
     "primavista inspect kitchen.pv",
 )
 COMPARE = ("primavista run 'cwr*' dslda prima --objects 1 --size 64",)
-VIDEOS = {"bulb.mp4": "s1/o4.mp4", "can.mp4": "s1/o5.mp4", "can-elsewhere.mp4": "s2/o5.mp4"}
+VIDEOS = {
+    "bulb.mp4": "light bulb 1/s1.mp4",
+    "can.mp4": "can 1/s1.mp4",
+    "can-elsewhere.mp4": "can 1/s2.mp4",
+}
 
 
 def run_in_terminal(title: str, commands: tuple[str, ...], folder: Path) -> str:

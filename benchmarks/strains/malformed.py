@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from primavista import Learner
 from primavista.errors import PrimavistaError, require_extra
 from primavista.media.decode import video_frames
 from primavista.media.images import decode_image
-from primavista.streams.core50.download import unpack_archive
 from strains.endure import Step, Tally
 
 GROWTH = 64.0  # MiB that the service may grow by in one part, after its first hundred requests
@@ -58,11 +56,6 @@ class Attempts:
         self.http = httpx.AsyncClient(base_url=running.url, timeout=60)
         videos = [("mp4", "mpeg4"), ("matroska", "mpeg4"), ("avi", "mpeg4"), ("mpegts", "mpeg4")]
         self.videos = [small_video(*kind) for kind in videos]
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w") as output:
-            for number in range(5):
-                output.writestr(f"run{number}/list.txt", "s1/o1/a.png 3\n" * 20)
-        self.archive = archive.getvalue()
 
     def request(self) -> str:
         kind = self.dice.draw.choice(REQUESTS)
@@ -94,12 +87,6 @@ class Attempts:
         except PrimavistaError:
             return "model refused"
         return "model read, the same" if read == self.dice.model else "model 5: read, CHANGED"
-
-    def archived(self) -> str:
-        path, out = self.folder / "a.zip", self.folder / "unzipped"
-        path.write_bytes(self.damaged(self.archive))
-        out.mkdir(exist_ok=True)
-        return _tried("archive", lambda: unpack_archive(path, out))
 
     def damaged(self, data: bytes) -> bytes:
         if self.dice.draw.random() < 0.2:
@@ -134,7 +121,6 @@ def malformed(folder: Path, tally: Tally) -> Iterator[Step]:
         attempts = Attempts(running, dice, folder)
         kinds = [attempts.request] * 8 + [attempts.message] + [attempts.raw] * 2
         kinds += [attempts.picture] * 4 + [attempts.video] * 2 + [attempts.model] * 2
-        kinds += [attempts.archived]
         memory: list[float] = []
 
         def step(number: int, draw: random.Random) -> None:

@@ -147,7 +147,7 @@ def test_the_plan_and_the_arrays_of_the_page_on_data_sets(tmp_path, capsys):
         "nicv2-100:first=20",
     ]
     assert plan.data.sessions == 10
-    arrays = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)[1]
+    arrays = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)[-1]
     exec(arrays, {})
     assert "'domain-incremental', run 0, 3 batches" in capsys.readouterr().out
 

@@ -203,7 +203,6 @@ EXTRAS = {  # what is imported for each
     "mqtt": ["paho"],
     "ray": ["ray"],
     "plots": ["matplotlib", "jinja2"],
-    "trackers": ["tensorboard", "wandb"],
 }
 EACH_EXTRA = """
 import importlib, json, sys

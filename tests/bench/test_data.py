@@ -16,9 +16,9 @@ from primavista.bench import kept_frames
 from primavista.bench.data import (
     DataFacts,
     RenderedData,
-    compare_with_core50,
     data_settings,
     open_cell_data,
+    why_not_comparable,
 )
 from primavista.bench.folder import read_result
 from primavista.bench.local import Inline
@@ -70,32 +70,29 @@ WHOLE = {"size": 128, "train_sessions": 400, "train_frames": 119_894, "order": "
 
 
 @pytest.mark.parametrize(
-    ("facts", "thin", "frames", "test_set", "reason"),
+    ("facts", "thin", "frames", "reason"),
     [
-        (CORe50Facts("object", "reduced", True), 1, 2_249, "reduced", ""),
-        (CORe50Facts("object", "published", True), 1, 2_300, "published", ""),
-        (CORe50Facts("object", "full", True), 1, 44_972, "full", ""),
-        (CORe50Facts("object", "full", True), 20, 2_249, "reduced", ""),
-        (CORe50Facts("object", "full", True), 10, 4_498, None, "not an official one"),
-        (CORe50Facts("object", "reduced", True), 20, 113, None, "not an official one"),
-        (CORe50Facts("category", "reduced", True), 1, 2_249, None, "categories"),
-        (CORe50Facts("object", "reduced", False), 1, 2_249, None, "a part of CORe50"),
-        (None, 1, 2_249, None, "not CORe50"),
+        (CORe50Facts("reduced", True), 1, 2_249, ""),
+        (CORe50Facts("full", True), 1, 44_972, ""),
+        (CORe50Facts("full", True), 20, 2_249, ""),
+        (CORe50Facts("full", True), 10, 4_498, "not an official one"),
+        (CORe50Facts("reduced", True), 20, 113, "not an official one"),
+        (CORe50Facts("reduced", False), 1, 2_249, "a part of CORe50"),
+        (None, 1, 2_249, "not CORe50"),
     ],
 )
-def test_what_can_be_compared_with_the_authors(facts, thin, frames, test_set, reason) -> None:
+def test_what_can_be_compared_with_the_authors(facts, thin, frames, reason) -> None:
     found = DataFacts(core50=facts, test_thin=thin, test_frames=frames, **WHOLE)
-    compared = compare_with_core50(found)
-    assert (compared.comparable, compared.test_set) == (test_set is not None, test_set)
-    assert reason in compared.reason
-    assert bool(compared.reason) != compared.comparable
+    why = why_not_comparable(found)
+    assert reason in why
+    assert bool(reason) == bool(why)
     smaller = found.model_copy(update={"size": 64})
-    assert not compare_with_core50(smaller).comparable
+    assert why_not_comparable(smaller)
     assert DataFacts.model_validate_json(found.model_dump_json()) == found
 
 
 def test_a_result_without_facts_cannot_be_compared() -> None:
-    assert "does not say" in compare_with_core50(None).reason
+    assert "does not say" in why_not_comparable(None)
 
 
 @pytest.mark.parametrize("kind", ["folder", "store"])
@@ -108,7 +105,7 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
     (state,) = runs.states
     facts = read_result(state.path).data
     assert facts == DataFacts(
-        core50=CORe50Facts("object", "full" if kind == "store" else "reduced", complete=False),
+        core50=CORe50Facts("full" if kind == "store" else "reduced", complete=False),
         size=32,
         train_sessions=40,
         train_frames=160,
@@ -116,7 +113,7 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
         test_thin=20 if kind == "store" else 1,
         order="generated",
     )
-    assert compare_with_core50(facts).reason == (
+    assert why_not_comparable(facts) == (
         "the data is a part of CORe50 (40 training sessions, 160 frames)"
     )
 

@@ -130,11 +130,7 @@ def test_the_files_of_a_cell(suite):
     result = json.loads((place / "result.json").read_text())
     assert result["final"] == lines[-1]["measures"]
     assert sum(map(sum, result["confusion"])) == 6 * 3 * 2
-    assert (result["batches"], len(result["classes"]), result["categories"]) == (
-        7,
-        6,
-        [0, 0, 1, 1, 2, 2],
-    )
+    assert (result["batches"], len(result["classes"])) == (7, 6)
     assert result["machine"]["torch"]
     timings = [json.loads(line) for line in (place / "timings.jsonl").read_text().splitlines()]
     for name in ("learn_seconds", "solve_seconds", "test_seconds"):
@@ -142,12 +138,10 @@ def test_the_files_of_a_cell(suite):
     assert result["peak_bytes"] == max(line["peak_bytes"] for line in timings)
     assert result["operations"]["learning"] > result["operations"]["forward"] > 0
     assert result["data"]["test_frames"] == 6 * 3 * 2
-    matrix = result["matrix"]
-    assert matrix["batches"] == list(range(1, 8))
-    assert matrix["tasks"] == [line["batch"] for line in lines if line["new_classes"]]
-    assert matrix["rows"][-1] == list(lines[-1]["measures"]["task_accuracy"].values())
-    assert matrix["rows"][0][1:] == [None] * (len(matrix["tasks"]) - 1)
-    averaged = sum(matrix["rows"][-1]) / len(matrix["tasks"])
+    rows = [line["measures"]["task_accuracy"] for line in lines]
+    assert list(rows[0]) == ["1"]
+    assert list(rows[-1]) == [str(line["batch"]) for line in lines if line["new_classes"]]
+    averaged = sum(rows[-1].values()) / len(rows[-1])
     assert result["final"]["average_accuracy"] == pytest.approx(averaged)
     assert not (place / "checkpoint.safetensors").exists()
 
@@ -265,18 +259,8 @@ def test_the_time_left_is_estimated_by_strategy(suite):
     assert seconds_left(states, 1) == 5 * 4 + 10 * 1 + 10 * 4
     assert seconds_left(states, 2) == 40  # the longest of them
     dslda.batch = 0
-    # of DSLDA nothing is known: a twentieth of AR1*'s 4 s a batch
-    assert seconds_left(states, 1) == pytest.approx(5 * 4 + 10 * 0.2 + 10 * 4)
-
-
-def test_the_time_left_of_a_strategy_that_is_trained_a_few_times(suite):
-    """GDumb costs a hundred times AR1* if it is trained in each batch: here in 2 of 10."""
-    states = suite("ar1*", "gdumb", group={"retrain": 2}).states
-    for state in states:
-        state.batches = 10
-    ar1 = states[0]
-    ar1.batch, ar1.seconds, ar1.status = 10, 10.0, "done"
-    assert seconds_left(states, 1) == pytest.approx(10 * 1.0 * 100 * 2 / 10)
+    # of DSLDA nothing is known: it is taken to be as slow as AR1*
+    assert seconds_left(states, 1) == 5 * 4 + 10 * 4 + 10 * 4
 
 
 def test_a_cell_of_unknown_length_is_as_long_as_the_others(suite):

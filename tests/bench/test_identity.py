@@ -198,7 +198,6 @@ class Mine(EmbeddingStrategy):
         (site / name).write_text(text)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(registry, "_OWN", {})
-    monkeypatch.setattr(registry, "_OWN_LOOKS", {})
     strategy = "own_of_a_test.heads:Mine"
     register(strategy)
     first = code_fingerprint(strategy)

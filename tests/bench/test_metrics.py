@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from primavista.bench.metrics import (
-    AccuracyMatrix,
     Tally,
     accuracy,
     class_accuracy,
@@ -141,10 +140,3 @@ def test_a_tally_survives_json_exactly():
     assert list(again.met) == [7, 3, 9]
     counts = {7: (0, 7), 3: (1, 3), 9: (1, 1)}
     assert again.test(counts) == tally.test(counts)
-
-
-def test_the_matrix_has_a_row_per_test_and_a_column_per_task():
-    matrix = AccuracyMatrix.from_rows({1: {1: 80.0}, 3: {1: 50.0, 2: 90.0}})
-    assert (matrix.batches, matrix.tasks) == ([1, 3], [1, 2])
-    assert matrix.rows == [[80.0, None], [50.0, 90.0]]
-    assert AccuracyMatrix.from_rows({}).rows == []

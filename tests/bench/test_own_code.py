@@ -40,7 +40,7 @@ class NearestMean(EmbeddingStrategy):
 
 
 class Sharp(NearestMean):
-    info = StrategyInfo("sharp", "Sharp-9", source="a paper", look=Look("#123abc", "#9fb4ff", "8"))
+    info = StrategyInfo("sharp", "Sharp-9", source="a paper", look=Look("#123abc", "8"))
 """
 NETS = """
 from torch import nn

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.bench.data import data_settings, open_cell_data
+from primavista.bench.data import open_cell_data
 from primavista.bench.evaluate import TestSet
 from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
@@ -15,8 +15,6 @@ from primavista.strategies.registry import register, strategy_class
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream
-from primavista.streams.rendered.dataset import write
-from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import pack
 
 GROUP = {"name": "g", "strategies": ["cwr*"], "protocols": ["nicv2-391"]}
@@ -130,15 +128,6 @@ def test_stores_of_other_data_are_thinned_by_session(core50_folder, tmp_path):
     assert [cell.test_thin for cell in cells] == [20, 1]
     (one,) = store_plan(store, protocols=["nicv2-30"]).planned()
     assert len(frames_of_test(one.cell, tmp_path)) == 12  # one per session
-
-
-def test_drawn_videos_in_the_layout_of_core50_have_no_official_test_set(tmp_path):
-    write(Scene(1, 2, 3, 40, 16), tmp_path / "drawn", "png")
-    data = data_settings(str(tmp_path / "drawn"), size=16)
-    group = {**GROUP, "protocols": ["ni"], "tests": ["reduced", "full"]}
-    cells = [p.cell for p in make_plan({"name": "p", "groups": [group], "data": data}).planned()]
-    frames = [len(frames_of_test(cell, tmp_path)) for cell in cells]
-    assert frames == [2 * 40 // 20, 2 * 40]  # two objects, one test session each
 
 
 def test_cumulative_is_retrained_by_number():
@@ -262,7 +251,6 @@ def test_paths_in_a_plan_are_relative_to_its_file(tmp_path, monkeypatch):
 def test_options_are_read_off_their_declaration(monkeypatch):
     """No strategy is built for it, and what is missing or wrong is found all the same."""
     monkeypatch.setattr(registry, "_OWN", {})
-    monkeypatch.setattr(registry, "_OWN_LOOKS", {})
 
     class Mine(strategy_class("ncm")):
         def __init__(self, backbone, *, seed=0, rate, flavour="plain"):

@@ -25,7 +25,9 @@ def groups(out: Any) -> dict[str, list[tuple[str, bool]]]:
 
 
 def test_the_report_has_the_groups_of_both_plans(suite, tmp_path):
-    suite("dslda", name="claims", limit=2, group={"name": "wpast", "title": "Past"}).run(Inline())
+    suite("dslda", name="claims", limit=2, group={"name": "claim: wpast", "title": "Past"}).run(
+        Inline()
+    )
     suite("naive", name="mine", limit=2, group={"name": "fig:results"}).run(Inline())
     assert groups(tmp_path / "out") == {
         "dslda": [("wpast", True)],
@@ -86,7 +88,9 @@ def test_a_plan_that_names_its_test_sessions_may_be_run_again(suite, tmp_path):
 
 def test_a_plan_of_another_version_is_in_nobody_elses_way(suite, tmp_path):
     out = tmp_path / "out"
-    suite("dslda", name="claims", limit=2, group={"title": "Past"}).run(Inline())
+    suite("dslda", name="claims", limit=2, group={"name": "claim: all", "title": "Past"}).run(
+        Inline()
+    )
     record = json.loads((out / "plan.json").read_text())
     record["plans"]["strange"] = {"name": "strange", "later": 1}
     (out / "plan.json").write_text(json.dumps(record))

@@ -28,8 +28,6 @@ from primavista.cli.learn import find_lessons, learn_shown
 from primavista.media import camera
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, FileLock, file_lock
-from primavista.streams.rendered.dataset import write
-from primavista.streams.rendered.renderer import Scene
 
 from ..streams import media
 from .conftest import on_terminal, renamed
@@ -296,14 +294,18 @@ def test_folders_as_they_come(tmp_path: Path) -> None:
     assert {one.label for one in labelled} == {"mug"}
 
 
-def test_a_drawn_folder_has_its_objects_not_its_sessions_as_labels(tmp_path: Path) -> None:
-    write(Scene(categories=2, objects=1, sessions=2, frames=1, size=16), tmp_path / "drawn", "png")
-    found = find_lessons([str(tmp_path / "drawn")], None)
+def test_a_folder_in_the_layout_of_core50_has_its_objects_as_labels(tmp_path: Path) -> None:
+    for session in (1, 2):
+        for thing in (1, 2):
+            place = tmp_path / "core50" / f"s{session}" / f"o{thing}"
+            place.mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(place / f"C_0{session}_0{thing}_000.png")
+    found = find_lessons([str(tmp_path / "core50")], None)
     assert [(one.label, one.name.removeprefix(str(tmp_path))) for one in found] == [
-        ("plug adapter 1", "/drawn/s1/o1"),
-        ("plug adapter 1", "/drawn/s2/o1"),
-        ("mobile phone 1", "/drawn/s1/o2"),
-        ("mobile phone 1", "/drawn/s2/o2"),
+        ("o1", "/core50/s1/o1"),
+        ("o1", "/core50/s2/o1"),
+        ("o2", "/core50/s1/o2"),
+        ("o2", "/core50/s2/o2"),
     ]
 
 

@@ -75,17 +75,17 @@ def test_the_name_of_a_group_changes_nothing_but_its_heading(tmp_path: Path) -> 
     main = page_of(tmp_path / "main", "main")
     paper = page_of(tmp_path / "paper", "fig:results")
     assert files_of(main) == files_of(paper)
-    assert {"accuracy.tex", "efficiency.tex", "final.tex", "streams.tex"} <= files_of(main)
-    names = {"accuracy-nicv2-3", "classes-nicv2-3-cwr-star", "confusion-nicv2-3-cwr-star"}
+    assert {"accuracy.tex", "efficiency.tex", "final.tex"} <= files_of(main)
+    names = {"accuracy-nicv2-3", "confusion-nicv2-3-cwr-star"}
     assert names <= files_of(main)
     assert len(main.sections) == len(paper.sections)
 
 
 def test_every_group_of_a_plan_has_all_its_figures(tmp_path: Path) -> None:
     found = files_of(page_of(tmp_path, "first", "second"))
-    for kind, name in (("accuracy", ""), ("classes", "-naive"), ("confusion", "-naive")):
+    for kind, name in (("accuracy", ""), ("confusion", "-naive")):
         assert f"{kind}-second-nicv2-3{name}" in found
-    assert "classes-nicv2-3-cwr-star" in found
+    assert "confusion-nicv2-3-cwr-star" in found
     assert {"efficiency.tex", "efficiency-second.tex"} <= found
 
 
@@ -177,7 +177,7 @@ def test_names_of_classes_stay_distinct(tmp_path: Path) -> None:
     place = make_cell(tmp_path, "naive", **TOYS)
     result = json.loads((place / "result.json").read_text())
     confusion = [[int(i == j) for j in range(24)] for i in range(24)]
-    result.update(classes=SIGNS, categories=list(range(24)), confusion=confusion)
+    result.update(classes=SIGNS, confusion=confusion)
     (place / "result.json").write_text(json.dumps(result))
     write_report(tmp_path, figures=["svg"])
     texts = texts_in(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")

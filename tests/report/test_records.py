@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 import primavista as pv
 from primavista.bench.metrics import Measures
 from primavista.cli.bench import app
-from primavista.errors import FileError, InputError, MissingExtraError
+from primavista.errors import FileError, InputError
 from primavista.report import write_report
 from primavista.streams.rendered.renderer import Scene
 
@@ -33,13 +32,13 @@ def test_one_record_per_run_and_one_per_batch(folder: Path) -> None:
     assert len(results) == 3 * (4 + 1)
     assert len(results.batches) == 3 * (4 * 3 + 4)
     (run,) = results.where(strategy="ar1*", protocol="nicv2-3", run=2)
-    assert (run.name, run.data, run.accuracy, run.seed) == ("AR1*", "toys", 62.0, 2)
-    assert (run.status, run.groups, run.test_frames) == ("done", ("main",), 40)
-    assert (run.backbone, run.weights) == ("mobilenet_v1", "imagenet")
-    assert run.learn_seconds == 45.0
-    assert run.options["freeze"] == "depthwise"
-    own = results.where(path=run.path).batches
-    assert [(one.batch, one.accuracy, one.new_classes) for one in own] == [
+    assert (run["name"], run["data"], run["accuracy"], run["seed"]) == ("AR1*", "toys", 62.0, 2)
+    assert (run["status"], run["groups"], run["test_frames"]) == ("done", ("main",), 40)
+    assert (run["backbone"], run["weights"]) == ("mobilenet_v1", "imagenet")
+    assert run["learn_seconds"] == 45.0
+    assert run["options.freeze"] == "depthwise"
+    own = results.where(path=run["path"]).batches
+    assert [(one["batch"], one["accuracy"], one["new_classes"]) for one in own] == [
         (1, 5.0, 2),
         (2, 0.0, 0),
         (3, 62.0, 0),
@@ -55,14 +54,16 @@ def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
     lines[2]["measures"] |= {"forward_transfer": 12.0, "average_anytime": 75.0}
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     results = pv.load_results(tmp_path)
-    found = [(one.name, one.run, one.batch, one.task, one.accuracy) for one in results.tasks]
-    assert found == [
+    assert [
+        tuple(row[key] for key in ("name", "run", "batch", "task", "accuracy"))
+        for row in results.tasks
+    ] == [
         ("Naive", 1, 1, 1, 80.0),
         ("Naive", 1, 3, 1, 50.0),
         ("Naive", 1, 3, 3, 90.0),
     ]
-    measures = results.batches[2].measures
-    assert (measures.forward_transfer, measures.average_anytime) == (12.0, 75.0)
+    batch = results.batches[2]
+    assert (batch["forward_transfer"], batch["average_anytime"]) == (12.0, 75.0)
 
 
 def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
@@ -70,12 +71,13 @@ def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
     make_cell(tmp_path, "ewc", reason="no memory")
     lwf = make_cell(tmp_path, "lwf")
     (lwf / "run.json").write_text("[]")
-    found = {run.strategy: (run.status, run.accuracy) for run in pv.load_results(tmp_path)}
+    results = pv.load_results(tmp_path)
+    found = {run["strategy"]: (run["status"], run["accuracy"]) for run in results}
     assert found == {
         "naive": ("in progress", None),
         "ewc": ("failed", None),
     }
-    assert list(pv.load_results(tmp_path).damaged) == [lwf.relative_to(tmp_path).as_posix()]
+    assert list(results.damaged) == [lwf.relative_to(tmp_path).as_posix()]
     with pytest.raises(FileError, match="no results folder"):
         pv.load_results(tmp_path / "nowhere")
 
@@ -99,33 +101,19 @@ def test_a_copy_of_results_has_their_cells(folder: Path) -> None:
 
 
 def test_a_frame_has_a_row_per_record_and_a_column_per_option(folder: Path) -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     results = pv.load_results(folder)
-    frame = results.to_pandas()
+    frame = pandas.DataFrame(results)
     assert len(frame) == len(results)
     assert set(frame["options.norm"]) == {"brn", "bn"}
     means = frame[frame.protocol == "nicv2-3"].groupby("strategy").accuracy.mean()
     assert means.to_dict() == {name: final + 1 for name, final in STRATEGIES.items()}
-    batches = results.batches.to_pandas()
+    batches = pandas.DataFrame(results.batches)
     assert list(batches[batches.protocol == "nicv2-4"].batch.unique()) == [1, 2, 3, 4]
 
 
-def test_without_pandas_it_says_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match=r"primavista\[pandas\]"):
-        pv.load_results(folder).to_pandas()
-
-
-def test_a_notebook_shows_results_and_figures(folder: Path) -> None:
-    results = pv.load_results(folder)
-    shown = results._repr_html_()
-    assert "DSLDA" in shown
-    assert "72.5 ± 1.0" in shown
-    assert shown.index("DSLDA") < shown.index("Naive")
-    assert "10 of 48" in results.batches._repr_html_()
-    picture = pv.plot(results.where(protocol="nicv2-3"))
+def test_a_notebook_shows_figures(folder: Path) -> None:
+    picture = pv.plot(pv.load_results(folder).where(protocol="nicv2-3"))
     assert picture._repr_png_().startswith(b"\x89PNG")
 
 
@@ -134,7 +122,7 @@ def test_figures_of_a_folder_have_the_width_asked_for(folder: Path, tmp_path: Pa
     one = results.where(strategy="ar1*", protocol="nicv2-3")
     assert pv.plot(one).width == 3.05
     assert pv.plot(folder, width="page").width == 6.25
-    assert pv.plot(one, "classes", width=4.5).width == 4.5
+    assert pv.plot(one, width=4.5).width == 4.5
     assert pv.plot(one, "confusion", width="page").width == 6.25
     saved = pv.plot(one).save(tmp_path / "figure.pdf")
     assert saved.read_bytes().startswith(b"%PDF")
@@ -181,7 +169,6 @@ def test_figures_of_steps_need_no_folder() -> None:
     assert "mine 50.0" in drawn
     assert "accuracy on 8 test frames (%)" in drawn
     assert "mean of the diagonal 50.0%" in pv.plot(steps, "confusion").title
-    assert pv.plot(steps, "classes").width == 3.05
     with pytest.raises(InputError, match="its steps have no test"):
         pv.plot([step(1, None)])
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("report")  # the large report is drawn by o
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
 CORE50_FACTS = {
-    "core50": {"labels": "object", "test_set": "reduced", "complete": True},
+    "core50": {"test_set": "reduced", "complete": True},
     "size": 128,
     "train_sessions": 400,
     "train_frames": 119_894,
@@ -108,7 +108,6 @@ def make_cell(
             },
             "confusion": [[3, 1, 0, 0], [1, 3, 0, 0], [0, 0, 4, 0], [0, 0, 2, 2]],
             "classes": NAMES,
-            "categories": [0, 0, 1, 1],
             "batches": len(accuracies),
             "learn_seconds": seconds * 0.75,
             "solve_seconds": seconds * 0.05,
@@ -232,8 +231,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "accuracy-bn-vs-brn-nicv2-3",
         "accuracy-ni-ni",
         "accuracy-my-own-nicv2-3",
-        "classes-nicv2-3-ar1-star",
-        "classes-nicv2-3-ewc",
+        "confusion-nicv2-3-ar1-star",
         "confusion-nicv2-4-cwr-star",
     }
     assert {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")} <= figures
@@ -247,9 +245,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "claims",
         "comparisons",
         "efficiency",
-        "streams",
         "hyperparameters",
-        "renormalisation",
         "machine",
         "cells",
     }
@@ -292,7 +288,7 @@ def test_the_page_says_what_it_should(full: Path) -> None:
     assert "AR1*, modulation − penalty" in words
     assert "There are no results here for: Renormalisation improves the other methods too" in words
     assert "a <processor> & co" in words
-    assert "run 0 at 2/3" in words  # ewc, unfinished
+    assert "in progress" in words  # ewc
     assert "depthwise frozen" in words
 
 
@@ -348,7 +344,6 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
                 "final": {"accuracy": 3.0},
                 "machine": {evil: evil},
                 "classes": [evil] * 4,
-                "categories": [0, 0, 1, 1],
                 "confusion": [[1, 0, 0, 0]] * 4,
                 "batches": 3,
             }
@@ -357,7 +352,9 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
     path = write_report(tmp_path, figures=["svg"])
     text = path.read_text("utf-8")
     assert "<script" not in text
-    assert "<img" not in text
+    assert not re.search("<img (?!alt=)", text)
+    for figure in (tmp_path / "figures").glob("*.svg"):
+        assert "<script" not in figure.read_text("utf-8")
     words = " ".join(read(path).words)
     assert evil in words
     for table in (tmp_path / "tables").glob("*.tex"):
@@ -403,8 +400,8 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     )
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert "bad/result.json" in words
-    assert "it does not hold a JSON object" in words
-    assert "format 7; this version reads 1" in words
+    assert "Input should be a valid dictionary" in words
+    assert "run.json has an invalid field format" in words
     assert "Failed cells: 4 of 7" in words
     assert "Cells in progress: 2 of 7" in words
 
@@ -414,37 +411,6 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot write the report's file"):
         write_report(tmp_path, out=tmp_path / "file")
-
-
-def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
-    data = {
-        "kind": "rendered",
-        "name": "rendered",
-        "categories": 2,
-        "objects": 2,
-        "sessions": 4,
-        "frames": 5,
-        "size": 32,
-        "seed": 0,
-    }
-    place = make_cell(tmp_path, "naive", "nicv2", 0, (1.0,) * 7, data=data, done=False)
-    plan = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(
-        json.dumps(plan | {"options": {"norm": "brn"}, "retrain": None})
-    )
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        line["patterns"] = 10 if line["batch"] == 1 else 5
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_report(tmp_path, figures=["svg"])
-    assert (tmp_path / "figures" / "stream-nicv2.svg").exists()
-    head, row, nic = (tmp_path / "tables" / "streams.csv").read_text().splitlines()
-    assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")
-    assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
-    # NIC of 2017 needs no cell: it is made from the data, 16 sessions in batches of 2, then 5.
-    assert nic.split(",")[0] == "NIC"
-    assert nic.split(",")[6] == "generated"
-    assert (tmp_path / "figures" / "stream-nic.svg").exists()
 
 
 def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_path: Path) -> None:

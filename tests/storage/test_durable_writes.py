@@ -16,12 +16,11 @@ from primavista.backbones import weights
 from primavista.media.video import Clip
 from primavista.storage import disk
 from primavista.streams import session_files
-from primavista.streams.core50 import download
 from primavista.streams.rendered import dataset as rendered
 
 SOURCES = Path(primavista.__file__).parent
 # These write what nobody reads after a crash, or what the user named and looks at.
-REPORTS = ("report", "cli", "notebook.py", "doctor.py", "pictures.py")
+REPORTS = ("report", "cli", "notebook.py", "doctor.py")
 
 
 def journal(monkeypatch) -> list[str]:
@@ -65,33 +64,9 @@ def test_a_decoded_video_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
 def test_pictures_are_on_the_disk_before_their_folder_has_its_name(tmp_path, monkeypatch):
     calls = journal(monkeypatch)
     pictures = np.zeros((2, 8, 8, 3), np.uint8)
-    rendered._write_session(tmp_path / "s1" / "o1", pictures, 1, 1, "png")
+    rendered._write_session(tmp_path / "s1" / "o1", pictures, "png")
     assert calls == ["sync_all", "replace", "sync_folder"]
     assert len(list((tmp_path / "s1" / "o1").iterdir())) == 2
-
-
-class Answer:
-    def __init__(self, data: bytes) -> None:
-        self.pieces = [data[:3], data[3:], b""]
-
-    def read(self, size: int) -> bytes:
-        return self.pieces.pop(0)
-
-
-def test_a_download_is_synced_and_follows_no_link(tmp_path, monkeypatch):
-    part = tmp_path / "a.zip.part"
-    calls = journal(monkeypatch)
-    assert list(download._append(Answer(b"abcdef"), part, 0)) == [3, 3]
-    assert in_order(calls, "open_regular", "write", "write", "sync")
-    assert list(download._append(Answer(b"xyz___"), part, 2)) == [3, 3]
-    assert part.read_bytes() == b"abxyz___"
-    victim = tmp_path / "victim"
-    victim.write_bytes(b"of somebody")
-    part.unlink()
-    part.symlink_to(victim)
-    with pytest.raises(OSError, match=r"symbolic links|ordinary file"):
-        list(download._append(Answer(b"abcdef"), part, 0))
-    assert victim.read_bytes() == b"of somebody"
 
 
 def test_nothing_else_writes_files_past_the_disk_layer():
@@ -128,8 +103,8 @@ def _writes(node: ast.Call) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "fchmod"), reason="needs POSIX modes")
 def test_a_record_keeps_its_mode(tmp_path):
-    download._write_record(tmp_path, {"a": 1})
-    record = tmp_path / download.RECORD
+    record = tmp_path / "record.json"
+    disk.write_atomically(record, b"1")
     record.chmod(0o600)
-    download._write_record(tmp_path, {"a": 2})
+    disk.write_atomically(record, b"2")
     assert record.stat().st_mode & 0o777 == 0o600

@@ -33,7 +33,7 @@ class Plain(Naive):
 
 
 class Named(Naive):
-    info = StrategyInfo("named-of-a-test", "Named!", look=Look("#123abc", "#9fb4ff", "8"))
+    info = StrategyInfo("named-of-a-test", "Named!", look=Look("#123abc", "8"))
 
 
 def net(width=4, size=0, seed=0):
@@ -95,7 +95,7 @@ def test_a_reference_is_imported_when_it_is_registered_and_not_before(ran):
 def test_a_class_is_known_by_its_name_and_its_reference(ran):
     made = pv.register("code_of_a_test:Named")
     assert pv.strategy_info("named-of-a-test") is made.info
-    assert look_of(pv.strategy_info("code_of_a_test:Named")).light == "#123abc"
+    assert look_of(pv.strategy_info("code_of_a_test:Named")).colour == "#123abc"
     assert type(pv.create("named-of-a-test", tiny_backbone())) is made
     assert pv.register(made, "other-of-a-test") is made
     assert {"named-of-a-test", "other-of-a-test"} <= set(registry.names())
@@ -161,8 +161,8 @@ def test_a_name_cannot_be_taken_from_another_class_but_a_class_can_be_defined_ag
 
 
 def test_every_strategy_has_a_colour_of_its_own(ran):
-    ours = [look_of(info).light for info in STRATEGIES.values()]
-    others = [look.light for look in OTHER_LOOKS]
+    ours = [look_of(info).colour for info in STRATEGIES.values()]
+    others = [look.colour for look in OTHER_LOOKS]
     assert len({*ours, *others}) == len(ours) + len(others)
     names = [f"mine-{k}" for k in range(len(OTHER_LOOKS))]
     for name in names:

@@ -16,7 +16,7 @@ import torch
 
 import primavista as pv
 from primavista.errors import FileError, InputError
-from primavista.streams.official.cifar100 import cifar100, is_cifar100
+from primavista.streams.cifar100 import cifar100, is_cifar100
 from primavista.streams.open import parse_source
 from primavista.streams.store import open_store, pack
 

@@ -15,8 +15,6 @@ from primavista.errors import FileError, InputError
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.open import stream as open_stream
-from primavista.streams.rendered.dataset import write
-from primavista.streams.rendered.scene import Scene
 
 Key = tuple[int, int]
 
@@ -86,12 +84,12 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_not_core50(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="primavista data core50"):
+    with pytest.raises(FileError, match="how to get CORe50"):
         CORe50(tmp_path)
     with pytest.raises(FileError, match="no folder"):
         CORe50(tmp_path / "nothing")
-    with pytest.raises(InputError, match="labels"):
-        CORe50(tmp_path, labels="names")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="test must be"):
+        CORe50(tmp_path, test="names")  # type: ignore[arg-type]
     small(tmp_path, sessions=1, objects=1)
     (tmp_path / "s1" / "o1" / "Thumbs.db").write_bytes(b"x")
     assert CORe50(tmp_path).test == ()
@@ -124,9 +122,3 @@ def test_the_detector_knows_what_the_loader_knows(tmp_path: Path) -> None:
     (tmp_path / "own" / "s1" / "o1" / "C_photo.png").write_bytes(b"x")
     assert not is_core50(tmp_path / "own")
     assert not is_core50(tmp_path / "nowhere")
-
-
-def test_drawn_videos_are_not_opened_as_core50(tmp_path: Path) -> None:
-    write(Scene(categories=1, objects=1, sessions=3, frames=1, size=8), tmp_path / "drawn")
-    with pytest.raises(FileError, match=r"drawn holds .*, not CORe50: open it with folder\("):
-        CORe50(tmp_path / "drawn")

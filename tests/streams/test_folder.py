@@ -144,7 +144,6 @@ def test_bad_files_are_named_or_skipped_and_counted(root: Path, tmp_path: Path) 
         folder(root, size=8, cache=tmp_path / "cache")
     (root / "kettle" / "empty").mkdir()
     data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")
-    assert data.skipped == 3
     assert "skipped 3" in data.note
     rows = sorted((s.label, s.number, s.start, s.stop) for s in (*data.train, *data.test))
     assert rows == [
@@ -163,7 +162,7 @@ def test_a_cut_video_counts_as_skipped_every_time(root: Path, tmp_path: Path) ->
     video.write_bytes(video.read_bytes()[: video.stat().st_size // 2])
     for _ in range(2):
         data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")
-        assert data.skipped == 1
+        assert "skipped 1" in data.note
         assert "cut off" in data.note
     assert 45 < len(data.frames) < 65
 
@@ -209,7 +208,7 @@ def test_a_video_that_is_skipped_is_logged_once(
     (root / "kettle" / "s3.mp4").write_bytes(b"no video")
     with caplog.at_level(logging.WARNING, "primavista"):
         data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")
-    assert data.skipped == 1
+    assert "skipped 1" in data.note
     assert len([record for record in caplog.records if "s3.mp4" in record.getMessage()]) == 1
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import io
 import itertools
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.pictures import (
     BAND,
     PALETTE,
     RED,
-    ProtocolRow,
     contact_sheet,
     draw_stream,
     first_batches,
     order_matrix,
     protocol_row,
-    save_stream_picture,
 )
 from primavista.streams.protocols import nc, ni, nic, nicv2
 
@@ -69,15 +67,18 @@ def tiny() -> DataSet:
 
 def test_the_rows_of_the_paper_s_table() -> None:
     data = core50_shape()
-    assert protocol_row(nic(data)) == ProtocolRow("nic", 79, 10, 3000, (5, 5), 1500.0)
-    assert protocol_row(nicv2(data, 391)) == ProtocolRow("nicv2-391", 391, 10, 3000, (1, 1), 300.0)
-    for batches, sessions in ((79, 5), (196, 2)):
-        row = protocol_row(nicv2(data, batches))
-        assert (row.batches, row.initial_classes, row.initial_images) == (batches, 10, 3000)
-        assert row.incremental_classes[1] == sessions
-        assert row.incremental_images == 300 * sessions
-    assert protocol_row(ni(data)).incremental_classes == (50, 50)
-    assert protocol_row(nc(data)[:1]).incremental_images == 0
+    rows = {
+        "nic": ["79", "10", "3000", "5", "1500"],  # two sessions of one class count once:
+        "nicv2-79": ["79", "10", "3000", r"[1-4] to 5", "1500"],
+        "nicv2-196": ["196", "10", "3000", "1 to 2", "600"],
+        "nicv2-391": ["391", "10", "3000", "1", "300"],
+    }
+    for stream in (nic(data), *(nicv2(data, batches) for batches in (79, 196, 391))):
+        name, *values = protocol_row(stream).values()
+        for value, pattern in zip(values, rows[name], strict=True):
+            assert re.fullmatch(pattern, value), (name, value)
+    assert protocol_row(ni(data))["incremental classes"] == "50"
+    assert protocol_row(nc(data)[:1])["incremental images (mean)"] == "0"
     with pytest.raises(InputError, match="no batches"):
         protocol_row(nc(data)[:0])
 
@@ -105,7 +106,7 @@ def test_the_key_of_the_order_picture_is_not_cut_off(width: float) -> None:
 )
 def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) -> None:
     stream = make(core50_shape())  # type: ignore[operator]
-    axes = draw_stream(stream).axes[0]
+    axes = draw_stream(stream, 12.0).axes[0]
     cells, frames = axes.collections
     matrix = order_matrix(stream)
     firsts = first_batches(matrix)
@@ -120,16 +121,6 @@ def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) 
         column, row = path.vertices[0] - 0.5
         assert matrix[int(row), int(column)] > 0
         assert to_hex(colour).upper() == PALETTE[int(row) // 5]
-
-
-def test_pictures_are_written_and_bad_paths_named(tmp_path: Path) -> None:
-    stream = nicv2(tiny(), first=[0])
-    for ending in ("png", "svg"):
-        save_stream_picture(stream, tmp_path / f"order.{ending}", dpi=50)
-        assert (tmp_path / f"order.{ending}").stat().st_size > 1000
-    for bad in (tmp_path / "no" / "x.png", tmp_path / "x.docx"):
-        with pytest.raises(FileError, match="cannot write"):
-            save_stream_picture(stream, bad)
 
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue
@@ -194,13 +185,6 @@ def test_a_contact_sheet_of_sessions() -> None:
     assert pixel(sheet, 2, 1, 3) == (255, 255, 255)  # missing
 
 
-def test_a_contact_sheet_of_some_classes_and_sessions() -> None:
-    sheet = contact_sheet(tiny(), columns=2, classes=[1, 0], tile=20)
-    assert pixel(sheet, 0, 1, 2) == (140, 140, 140)
-    assert pixel(sheet, 1, 0, 2) == (20, 20, 20)
-
-
-def test_contact_sheets_that_cannot_be() -> None:
-    for options in ({"tile": 2}, {"classes": []}, {"classes": [0] * 10_000}):
-        with pytest.raises(InputError, match="choose 1 to"):
-            contact_sheet(tiny(), **options)  # type: ignore[arg-type]
+def test_a_contact_sheet_of_many_classes_has_some_of_them() -> None:
+    data = core50_shape(frames=2)
+    assert contact_sheet(data, tile=20).height == 14 + 17 * 22  # every third of 50

@@ -27,9 +27,8 @@ from primavista.bench.folder import (
     CellResult,
     failure_reason,
     read_lines,
-    read_metrics,
 )
-from primavista.bench.metrics import AccuracyMatrix, Tally
+from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell, side_of
 from primavista.errors import InputError
 from primavista.storage import learner_file
@@ -285,19 +284,12 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
     # a copy learns the last batch again to count operations; the peak of memory is measured already
     operations = count_flops(strategy, stream[len(stream) - 1])
     peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
-    rows = {
-        line.batch: line.measures.task_accuracy
-        for line in read_metrics(folder)
-        if line.measures.accuracy is not None
-    }
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
         final=last.measures,
-        matrix=asdict(AccuracyMatrix.from_rows(rows)),
         confusion=last.confusion.tolist(),
         classes=list(stream.data.classes),
-        categories=list(stream.data.categories),
         batches=last.batches,
         **{name: sum(line[name] for line in lines) for name in TIMES},
         peak_bytes=max(peaks, default=None),

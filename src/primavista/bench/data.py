@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,8 +21,6 @@ from primavista.streams.core50.dataset import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream, TestFrames
 from primavista.streams.open import (
     DataSource,
-    OfficialKind,
-    check_source_options,
     open_dataset,
     parse_source,
 )
@@ -96,7 +93,7 @@ class FilesData(StrictModel):
         if not isinstance(table, dict) or table.get("name"):
             return table
         kind, path = table.get("kind"), str(table.get("path", ""))
-        return {**table, "name": (kind in ("store", "folder") and Path(path).name) or kind}
+        return {**table, "name": (kind in ("store", "folder", "list") and Path(path).name) or kind}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -111,14 +108,12 @@ class CORe50Data(FilesData):
         kind: "core50".
         size: The side of the frames in pixels.
         test: Which test frames, as in `CORe50`; None is the official reduced list.
-        labels: 50 objects or 10 categories.
         orders: Another folder with the official orders.
     """
 
     kind: Literal["core50"]
     size: Positive = 128
     test: TestFrames | None = None
-    labels: Literal["object", "category"] = "object"
     orders: str | None = None
 
 
@@ -162,34 +157,37 @@ class FolderData(FilesData):
         return {"size": self.size, "test_sessions": self.test}
 
 
-class OfficialData(FilesData):
-    """The official files of another data set than CORe50.
+class CIFAR100Data(FilesData):
+    """The official files of CIFAR-100.
 
     Args:
-        kind: Which data set.
+        kind: "cifar100".
         size: The side of the frames in pixels.
-        labels: Objects or categories, for the data sets that have both; see `open_dataset`.
-        sessions: The number of sessions per class, if the data set has none of its own.
-        factors: The factors of OpenLORIS-Object to read; None is all.
+        labels: 100 classes or 20 superclasses; see `open_dataset`.
+        sessions: The number of sessions per class.
     """
 
-    kind: OfficialKind
+    kind: Literal["cifar100"]
     size: Positive = 128
     labels: Literal["object", "category"] | None = None
     sessions: Positive | None = None
-    factors: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> OfficialData:
-        try:
-            check_source_options(DataSource(self.kind, Path(self.path)), self.options)
-        except InputError as error:
-            raise ValueError(str(error)) from error
-        return self
+
+class ListedData(FilesData):
+    """A folder with a list of pictures.
+
+    Args:
+        kind: "list".
+        size: The side of the frames in pixels.
+    """
+
+    kind: Literal["list"]
+    size: Positive = 128
 
 
 Data = Annotated[
-    RenderedData | CORe50Data | StoreData | FolderData | OfficialData, Field(discriminator="kind")
+    RenderedData | CORe50Data | StoreData | FolderData | CIFAR100Data | ListedData,
+    Field(discriminator="kind"),
 ]
 
 
@@ -306,7 +304,7 @@ def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int
         return data, 1 if test == "full" else REDUCED_EVERY
     if test == "full":
         frames = sum(map(len, store.test))
-        source = store.origin.folder if store.origin else "CORE50"
+        source = store.origin or "CORE50"
         raise InputError(
             f"the full test set is asked for, and {store.path} holds the "
             f"{store.core50.test_set} test set of CORe50 ({frames:,} frames): pack another store "
@@ -362,52 +360,35 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
     )
 
 
-@dataclass(frozen=True)
-class CORe50Comparison:
-    """The comparability of accuracies with the authors' on CORe50.
+def why_not_comparable(facts: DataFacts | None) -> str:
+    """Say why a run cannot be compared with the authors' results on CORe50; empty if it can.
+
+    It can on the complete CORe50 at 128 px, tested on an official test set.
 
     Args:
-        comparable: True for the complete CORe50 with object labels at 128 px, tested on an official
-            test set.
-        test_set: The official test set; None if the run is not comparable.
-        reason: Why it is not comparable, as the rest of a sentence about the run; else empty.
-    """
+        facts: `data` of the run's `result.json`; None if the run is not done.
 
-    comparable: bool
-    test_set: Literal["reduced", "published", "full"] | None = None
-    reason: str = ""
-
-
-def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
-    """Say whether a run can be compared with the authors' results on CORe50, and if not, why.
-
-    Args:
-        facts: `data` of the run's `result.json`; None if the run is not done, or if it was done by
-            a version that did not record them.
+    Returns:
+        The reason, as the rest of a sentence about the run.
 
     >>> facts = DataFacts(size=128, train_sessions=400, train_frames=24_000, test_frames=450)
-    >>> compare_with_core50(facts).reason
+    >>> why_not_comparable(facts)
     'the data is not CORe50'
     """
     if facts is None:
-        return CORe50Comparison(False, reason="the result does not say what its data was")
+        return "the result does not say what its data was"
     core50 = facts.core50
     if core50 is None:
-        return CORe50Comparison(False, reason="the data is not CORe50")
+        return "the data is not CORe50"
     if not core50.complete:
         frames = f"{facts.train_sessions} training sessions, {facts.train_frames:,} frames"
-        return CORe50Comparison(False, reason=f"the data is a part of CORe50 ({frames})")
-    if core50.labels != "object":
-        return CORe50Comparison(False, reason="the labels are CORe50's categories")
+        return f"the data is a part of CORe50 ({frames})"
     if facts.size != PUBLISHED_SIZE:
-        reason = f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
-        return CORe50Comparison(False, reason=reason)
-    if core50.test_set == "full" and facts.test_thin == REDUCED_EVERY:
-        return CORe50Comparison(True, "reduced")
-    if facts.test_thin != 1:
-        reason = f"the test set is not an official one ({facts.test_frames:,} frames)"
-        return CORe50Comparison(False, reason=reason)
-    return CORe50Comparison(True, core50.test_set)
+        return f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
+    is_reduced = core50.test_set == "full" and facts.test_thin == REDUCED_EVERY
+    if facts.test_thin != 1 and not is_reduced:
+        return f"the test set is not an official one ({facts.test_frames:,} frames)"
+    return ""
 
 
 def _open_rendered(

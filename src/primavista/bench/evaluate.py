@@ -14,12 +14,11 @@ from primavista.bench.clock import Clock
 from primavista.bench.cost import Retrainable, state_bytes
 from primavista.bench.features import FeatureCache
 from primavista.bench.kept_frames import keep_decoded
-from primavista.bench.metrics import MEASURES, TITLES, Measures, Tally
+from primavista.bench.metrics import Measures, Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone, build
-from primavista.notebook import html_table
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy, is_frozen
@@ -66,16 +65,6 @@ class Step:
     def class_accuracy(self) -> dict[int, float]:
         """Percent for each class in the test set, taught or not; empty without a test."""
         return {} if self.confusion is None else metrics.class_accuracy(self.confusion)
-
-    def _repr_html_(self) -> str:
-        shown = {TITLES[name]: getattr(self.measures, name) for name in MEASURES}
-        if self.confusion is not None:
-            shown["test frames"] = int(self.confusion.sum())
-        shown["learning (s)"] = self.learn_seconds
-        shown["solving (s)"] = self.solve_seconds or None
-        shown["testing (s)"] = self.test_seconds
-        rows = [(name, value) for name, value in shown.items() if value is not None]
-        return html_table(rows, caption=f"batch {self.batch} of {self.batches}")
 
 
 def evaluate(

@@ -108,10 +108,8 @@ class CellResult(_FileModel):
     Args:
         format: The version of the file.
         final: The measures after the last batch.
-        matrix: R, with `batches`, `tasks` and `rows` as in `metrics.AccuracyMatrix`.
         confusion: The confusion matrix after the last batch: rows are true classes.
         classes: The names of the classes.
-        categories: The category of each class.
         batches: How many batches were learned.
         learn_seconds: Time spent learning.
         solve_seconds: Time spent solving for the weights of heads that keep sums.
@@ -130,10 +128,8 @@ class CellResult(_FileModel):
 
     format: Literal[1] = 1
     final: Measures = Measures()
-    matrix: dict[str, list[Any]] | None = None
     confusion: list[list[int]] | None = None
     classes: list[str] = []
-    categories: list[int] = []
     batches: int
     learn_seconds: float | None = None
     solve_seconds: float | None = None

@@ -101,8 +101,8 @@ def _measure(title: str, better: Better | None) -> Any:
 class Measures:
     """The measures after one test; the module's text defines them. None: not defined, or no test.
 
-    They are declared here and nowhere else: steps, `metrics.jsonl`, `result.json` and the records
-    of `load_results` contain them in a field `measures` or `final`.
+    They are declared here and nowhere else: steps, `metrics.jsonl` and `result.json` contain them
+    in a field `measures` or `final`, and the rows of `load_results` by their names.
 
     Args:
         accuracy: A_i.
@@ -264,32 +264,3 @@ def _percent(counts: Iterable[tuple[int, int]]) -> float:
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-@dataclass(frozen=True)
-class AccuracyMatrix:
-    """The matrix R of a whole run: one row per test, one column per task.
-
-    Args:
-        batches: The batch i after which each row was measured.
-        tasks: The batch j that first showed the classes of each column.
-        rows: R[i, j] in percent; None before task j was met, or if it has no test frames.
-    """
-
-    batches: list[int]
-    tasks: list[int]
-    rows: list[list[float | None]]
-
-    @classmethod
-    def from_rows(cls, rows: Mapping[int, Mapping[int, float]]) -> AccuracyMatrix:
-        """Make the matrix of the rows that the tests gave.
-
-        Args:
-            rows: By the batch i of the test, R[i, j] by task j: `Measures.task_accuracy`.
-
-        >>> AccuracyMatrix.from_rows({1: {1: 80.0}, 2: {1: 50.0, 2: 90.0}}).rows
-        [[80.0, None], [50.0, 90.0]]
-        """
-        tasks = sorted({task for row in rows.values() for task in row})
-        batches = sorted(rows)
-        return cls(batches, tasks, [[rows[i].get(j) for j in tasks] for i in batches])

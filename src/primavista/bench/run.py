@@ -17,7 +17,6 @@ from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (
     FAILED,
     LOCK,
-    RESULT,
     TIMES,
     TIMINGS,
     CellStatus,
@@ -29,11 +28,10 @@ from primavista.bench.folder import (
     read_result,
 )
 from primavista.bench.plan import Plan, PlannedCell, batches_in_name
-from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
-from primavista.strategies.registry import registered, strategy_info
+from primavista.strategies.registry import registered
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
 
@@ -170,7 +168,6 @@ class Suite:
         self,
         executor: Executor,
         on_event: OnCellEvent = lambda state, event: None,
-        trackers: Sequence[Tracker] = (),
         progress: Progress | None = None,
     ) -> list[CellState]:
         """Run the cells that are not done yet.
@@ -178,7 +175,6 @@ class Suite:
         Args:
             executor: The executor.
             on_event: Called with every event and the state of its cell after it.
-            trackers: They follow every cell.
             progress: Called while frames are rendered, with their number and total.
 
         Returns:
@@ -200,15 +196,9 @@ class Suite:
             def handle(event: CellEvent) -> None:
                 state = self.states[event.job]
                 state.update(event)
-                for tracker in trackers:
-                    _track(tracker, state, event)
                 on_event(state, event)
 
-            try:
-                executor.run(jobs, self.settings, handle)
-            finally:
-                for tracker in trackers:
-                    tracker.close()
+            executor.run(jobs, self.settings, handle)
         return [state for state in self.states if state.status == "failed"]
 
     def _registered(self) -> dict[str, str]:
@@ -264,8 +254,8 @@ def counts(states: Iterable[CellState]) -> dict[str, int]:
 def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     """Estimate the time that is left from the batches so far.
 
-    A strategy that has not run yet is estimated from those that have, by its relative cost. A cell
-    whose number of batches is not known yet has as many as the longest known one.
+    A strategy that has not run yet is estimated by the mean of those that have. A cell whose number
+    of batches is not known yet has as many as the longest known one.
 
     Args:
         states: The cells.
@@ -282,16 +272,12 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     if not rates or not longest:
         return None
     mean = {name: fmean(values) for name, values in rates.items()}
-    unit = fmean(rate / strategy_info(name).cost for name, rate in mean.items())
+    usual = fmean(mean.values())
     left = []
     for state in states:
         if state.status not in ("done", "failed"):
-            cell, batches = state.planned.cell, state.batches or longest
-            rate = mean.get(cell.strategy)
-            if rate is None:  # its cost is that of training in each batch
-                share = min(1.0, cell.retrain / batches) if cell.retrain else 1.0
-                rate = unit * strategy_info(cell.strategy).cost * share
-            left.append(max(batches - state.batch, 0) * rate)
+            rate = mean.get(state.planned.cell.strategy, usual)
+            left.append(max((state.batches or longest) - state.batch, 0) * rate)
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
 
 
@@ -305,15 +291,3 @@ def _stored_state(planned: PlannedCell, path: Path) -> CellState:
 def _seconds(timings: Mapping[str, Any]) -> list[float]:
     """Return the times in a line of `timings.jsonl`."""
     return [timings[name] for name in TIMES if isinstance(timings.get(name), int | float)]
-
-
-def _track(tracker: Tracker, state: CellState, event: CellEvent) -> None:
-    name = state.planned.folder
-    if event.kind == "start":
-        tracker.start(name, state.planned.cell.model_dump(mode="json"))
-    elif event.kind == "batch":
-        tracker.log(name, event.line)
-    elif event.kind == "done":
-        tracker.finish(name, read_json(state.path / RESULT))
-    elif event.kind == "failed":
-        tracker.finish(name, None)

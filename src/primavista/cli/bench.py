@@ -50,7 +50,6 @@ def run(
     threads: Threads = 0,
     per_gpu: Annotated[int, typer.Option(min=1)] = 2,
     deterministic: bool = False,
-    tracker: list[str] | None = None,
 ) -> None:
     """Run the cells of a plan that are not done. A failed cell does not stop the others; the exit
     code is then 1.
@@ -61,17 +60,13 @@ def run(
         groups: Only this group; repeatable.
         on: local, inline (this process), ray, or ray://HOST:PORT.
         per_gpu: Cells at a time on each GPU.
-        tracker: tensorboard or wandb; repeatable.
     """
-    from primavista.bench.trackers import make_tracker
-
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
     folder = out or RESULTS / chosen.name
     suite = make_suite(chosen, folder, groups or (), shared_data=not out)
-    trackers = [make_tracker(kind, folder, chosen.name) for kind in tracker or ()]
     executor = make_executor(on, threads, per_gpu)
-    failed = run_with_progress(Console(), suite, executor, trackers)
+    failed = run_with_progress(Console(), suite, executor)
     typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
     if failed:
         raise typer.Exit(1)

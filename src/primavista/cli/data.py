@@ -1,8 +1,7 @@
-"""`primavista data`: make, fetch, pack, check and look at data sets."""
+"""`primavista data`: make, pack, check and look at data sets."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,31 +11,29 @@ from rich.table import Table
 
 from primavista.cli.arguments import VideoFps
 from primavista.cli.commands import CommandGroup
-from primavista.cli.progress import progress_bar, resumable, stages
+from primavista.cli.progress import progress_bar, resumable
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
     from primavista.streams.dataset import DataSet
 
 app = CommandGroup(
-    """Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
+    """Data sets: draw one, pack any into one fast file, check it, look at it.
 
-    A SOURCE is the official files of CORe50, CIFAR-100, CLEAR-10, Tiny ImageNet or
-    OpenLORIS-Object, a folder of your own (`<class>/<session>/<frame>.png` pictures or
-    `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as
+    A SOURCE is the official files of CORe50 or CIFAR-100, a folder of your own
+    (`<class>/<session>/<frame>.png` pictures or `<class>/<session>.mp4` videos), a folder with a
+    list of pictures (`pictures.csv`), a packed store, or `rendered`: videos drawn on the spot, as
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-SHEET_ROWS, SHEET_COLUMNS = 20, 11
 Labels = Literal["object", "category"]
 Sessions = Annotated[int | None, typer.Option(min=1)]
-Factors = Annotated[list[str] | None, typer.Option("--factor")]
 
 
 @app.add
 def render(
     folder: Path,
-    format: Literal["png", "jpg", "mp4"] = "png",
+    format: Literal["png", "mp4"] = "png",
     categories: Annotated[int, typer.Option(min=1)] = 10,
     objects: Annotated[int, typer.Option(min=1)] = 5,
     sessions: Annotated[int, typer.Option(min=1)] = 11,
@@ -45,7 +42,7 @@ def render(
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
+    """Draw a data set and write it as a folder of objects: `cup 1/s1/000.png`, or `cup 1/s1.mp4`.
 
     The same command resumes after an interruption.
 
@@ -53,7 +50,7 @@ def render(
 
     Args:
         folder: The folder to write; it is created if it does not exist.
-        format: png is exact; mp4 writes s1/o1.mp4.
+        format: png is exact; mp4 writes a video per session.
         categories: Categories of objects.
         objects: Objects in each category.
         sessions: Videos of each object.
@@ -72,40 +69,6 @@ def render(
 
 
 @app.add
-def core50(
-    folder: Path,
-    sha256: Annotated[list[str] | None, typer.Option(metavar="FILE=HASH")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure-http")] = False,
-) -> None:
-    """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
-
-    The images come over plain http: give their hash, or --insecure-http.
-
-    Example: `primavista data core50 ~/data/core50 --insecure-http`
-
-    Args:
-        folder: The folder to write; it is created if it does not exist.
-        sha256: The hash that a file must have; repeatable.
-        insecure: Download the images without a hash to check.
-    """
-    from primavista.streams.core50.download import FILES, download
-
-    hashes = {name: value for name, _, value in (text.partition("=") for text in sha256 or ())}
-    if not all(re.fullmatch("[0-9a-fA-F]{64}", value) for value in hashes.values()):
-        raise InputError("--sha256 takes FILE=HASH, with a hash of 64 hexadecimal digits")
-    with resumable(), stages() as (_, show):
-
-        def progress(name: str, done: int, total: int | None) -> None:
-            if name in FILES:
-                show(f"{name} (MB)", done // 10**6, total and total // 10**6)
-            else:
-                show(name, done, total)
-
-        download(folder.expanduser(), progress, sha256=hashes, insecure=insecure)
-    typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
-
-
-@app.add
 def pack(
     source: str,
     store: Path,
@@ -115,7 +78,6 @@ def pack(
     full_test: bool = False,
     labels: Labels | None = None,
     sessions: Sessions = None,
-    factors: Factors = None,
     skip_bad: bool = False,
     max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
@@ -139,7 +101,7 @@ def pack(
     """
     from primavista.streams import store as stores
 
-    options: dict[str, Any] = {"labels": labels, "sessions": sessions, "factors": factors}
+    options: dict[str, Any] = {"labels": labels, "sessions": sessions}
     options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}
     options |= {"test": "full" if full_test else None, "test_sessions": test}
     with resumable():
@@ -161,22 +123,17 @@ def verify(store: Path) -> None:
     from primavista.streams import store as stores
 
     with progress_bar("checking frames") as progress:
-        report = stores.verify(store, progress)
-    if report.ok:
-        typer.echo(f"all {report.frames} frames of {store} are as they were packed")
-        return
-    few = "; ".join(report.sessions[:8]) + (" ..." if len(report.sessions) > 8 else "")
-    raise InputError(
-        f"{len(report.bad)} of {report.chunks} pieces of {store} are damaged "
-        f"(frames of {few}): delete it and pack again"
-    )
+        damaged = stores.damaged_sessions(store, progress)
+    if damaged:
+        few = "; ".join(damaged[:8]) + (" ..." if len(damaged) > 8 else "")
+        raise InputError(f"{store} is damaged (frames of {few}): delete it and pack again")
+    typer.echo(f"all {len(stores.open_store(store).frames)} frames of {store} are as packed")
 
 
 @app.add
 def sheet(
     source: str,
     picture: Path,
-    thumb: Annotated[int, typer.Option(min=8, max=1024)] = 64,
     skip_bad: bool = False,
 ) -> None:
     """Make a contact sheet: one row per class, one column per session, test sessions in blue.
@@ -187,14 +144,10 @@ def sheet(
 
     Args:
         picture: PNG file to write.
-        thumb: Side of a thumbnail in pixels.
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(source, skip_bad=skip_bad)
-    step = max(1, -(-len(data.classes) // SHEET_ROWS))
-    classes = range(0, len(data.classes), step)
-    image = contact_sheet(data, classes=classes, columns=SHEET_COLUMNS, tile=thumb)
+    image = contact_sheet(open_data(source, skip_bad=skip_bad))
     with file_errors("write", picture, CHOOSE_FOLDER):
         image.save(picture, "PNG")
     typer.echo(f"wrote {picture}")
@@ -209,7 +162,6 @@ def matrix(
     orders: Path | None = None,
     labels: Labels | None = None,
     sessions: Sessions = None,
-    factors: Factors = None,
     skip_bad: bool = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
@@ -225,22 +177,18 @@ def matrix(
         order: Number of the random order.
         orders: Folder with the official orders (default: that of CORe50).
     """
+    from primavista.report.plot import plot
     from primavista.streams.open import stream as open_stream
-    from primavista.streams.pictures import protocol_row, save_stream_picture
+    from primavista.streams.pictures import protocol_row
 
-    data = open_data(source, labels=labels, sessions=sessions, factors=factors, skip_bad=skip_bad)
+    data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
-    table = Table(
-        "protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)"
-    )
-    low, high = row.incremental_classes
-    later = f"{low}" if low == high else f"{low} to {high}"
-    counts = [str(n) for n in (row.batches, row.initial_classes, row.initial_images)]
-    table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
+    table = Table(*row)
+    table.add_row(*row.values())
     Console().print(table)
     if picture is not None:
-        path = save_stream_picture(stream, picture)
+        path = plot(stream, width="page").save(picture)
         batches = f"{len(stream)} batches ({stream.source})"
         typer.echo(f"wrote {path}: {stream.name}, run {order}, {batches}")
 
@@ -267,7 +215,7 @@ def open_data(source: str, size: int | None = None, **options: Any) -> DataSet:
 
 def _option(name: str) -> str:
     """Return the command-line option for an argument of `open_dataset`."""
-    names = {"test": "--full-test", "test_sessions": "--test", "factors": "--factor"}
+    names = {"test": "--full-test", "test_sessions": "--test"}
     return names.get(name) or f"--{name.replace('_', '-')}"
 
 

@@ -30,7 +30,6 @@ EXTRAS = {
     "hub": ("huggingface_hub", "weights from the hub"),
     "mqtt": ("paho", "events over MQTT: primavista watch --mqtt"),
     "ray": ("ray", "learning and benchmarks on a cluster"),
-    "trackers": ("tensorboard", "TensorBoard and Weights & Biases"),
 }
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from primavista.bench.cell import CellEvent
     from primavista.bench.plan import Plan
     from primavista.bench.run import CellState, Executor, Suite
-    from primavista.bench.trackers import Tracker
 
 RESULTS = Path("primavista-runs")
 TABLE_ROWS = 12  # of the live table
@@ -82,9 +81,7 @@ def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
     raise InputError(f"--on {on}: choose local, inline, ray, or ray://HOST:PORT")
 
 
-def run_with_progress(
-    console: Console, suite: Suite, executor: Executor, trackers: Sequence[Tracker] = ()
-) -> list[CellState]:
+def run_with_progress(console: Console, suite: Suite, executor: Executor) -> list[CellState]:
     """Run a suite with a live table, or with lines if there is no terminal.
 
     The cells that failed are printed and returned. Ctrl-C ends the command with code 130.
@@ -92,7 +89,7 @@ def run_with_progress(
     view = SuiteView(console, suite)
     live = Live(console=console, refresh_per_second=4, get_renderable=view.table)
     with resumable(), live if console.is_terminal else nullcontext():
-        failed = suite.run(executor, view.on_event, trackers, view.on_frames)
+        failed = suite.run(executor, view.on_event, view.on_frames)
     print_failures(console, failed)
     return failed
 

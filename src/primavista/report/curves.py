@@ -69,7 +69,7 @@ class Line:
     def settings(self) -> dict[str, Any]:
         """The settings of matplotlib for the line and its markers."""
         marks = {"marker": self.look.marker, "markersize": MARKER}
-        return {"color": self.look.light, "linestyle": self.line_style, **marks}
+        return {"color": self.look.colour, "linestyle": self.line_style, **marks}
 
 
 def _series_lines(
@@ -81,9 +81,10 @@ def _series_lines(
     for one in series:
         style = LINE_STYLES[seen[one.strategy] % len(LINE_STYLES)]
         seen[one.strategy] += 1
-        look, scheme = look_of(strategy_info(one.strategy)), FREEZING.get(one.freeze)
+        look = look_of(strategy_info(one.strategy))
         if freezing:
-            look, style = scheme.look if scheme else look, "-"
+            style = "-"
+            _, look = FREEZING.get(one.freeze, ("", look))
         theirs = published.get(one.published_key)
         is_variant = one.name != strategy_info(one.strategy).title and one.norm != "bn"
         over = [] if theirs is None or is_variant else theirs.curve()
@@ -111,7 +112,7 @@ def panel_lines(
     theirs: dict[Panel, Sequence[Line]] = {}
     for panel, own in by_panel(series).items():
         lines = _series_lines(own, published, freezing)
-        if not panel.comparison.comparable:
+        if panel.why_not_comparable:
             found = [one for one in lines if one.published]
             if beside and found:
                 title = f"{protocol_title(panel.protocol)}, {AUTHORS}"
@@ -200,7 +201,7 @@ def _draw_axes(axes: Axes, title: str, lines: Sequence[Line], highest: float) ->
     for line in lines:
         if len(line.points) == 1 and last > 1:  # tested once, such as the upper bound
             level: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 2)), "alpha": 0.8}
-            axes.axhline(line.points[0][1].mean, color=line.look.light, zorder=1.5, **level)
+            axes.axhline(line.points[0][1].mean, color=line.look.colour, zorder=1.5, **level)
         _draw_line(axes, line)
     axes.set_title(title, loc="left", fontweight="bold", pad=4)
     axes.set_xticks(_ticks(last))
@@ -212,11 +213,11 @@ def _draw_line(axes: Axes, line: Line) -> None:
     if any(mean.std for _, mean in line.points):
         low = [mean.mean - (mean.std or 0.0) for _, mean in line.points]
         high = [mean.mean + (mean.std or 0.0) for _, mean in line.points]
-        axes.fill_between(batches, low, high, color=line.look.light, alpha=0.17, linewidth=0)
+        axes.fill_between(batches, low, high, color=line.look.colour, alpha=0.17, linewidth=0)
     if line.published:
         dots = (0, (1, 1.6 if line.line_style == "-" else 4))
         thin: dict[str, Any] = {"linewidth": 1.0, "linestyle": dots, "zorder": 2.2}
-        axes.plot(*_coordinates(line.published), color=line.look.light, **thin)
+        axes.plot(*_coordinates(line.published), color=line.look.colour, **thin)
     every = max(1, len(batches) // 8)
     axes.plot(
         batches,

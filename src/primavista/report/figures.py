@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
-from primavista.report.titles import FREEZING
 from primavista.storage.disk import replacing
-from primavista.strategies.registry import look_of, strategy_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, FAINT, GRID = "#1f2329", "#5b636d", "#dfe3e8"
+FAINT = "#5b636d"
 # Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
 WIDTHS = {"column": 3.05, "page": 6.25}
@@ -36,43 +31,6 @@ LINE_STYLES: tuple[LineStyle, ...] = (
 )
 DPI = 300
 SUFFIXES = (".pdf", ".svg", ".png")
-_HEX = re.compile(r"#[0-9a-f]{6}")
-
-
-@dataclass(frozen=True)
-class Palette:
-    """The colours that figures may contain, as CSS variables that follow the page's theme.
-
-    Colours that are not written as `#rrggbb` stay the same in both themes.
-
-    Args:
-        themed: The colour on a dark page for each colour on white paper.
-    """
-
-    themed: Mapping[str, str]
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The CSS variable for each colour of a figure."""
-        looks = {light: f"--c{light[1:]}" for light in self.themed}
-        return {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | looks
-
-    def css(self) -> str:
-        """Return the style rules that define the variables for both themes."""
-        light = "".join(f"--c{one[1:]}:{one};" for one in self.themed)
-        dark = "".join(f"--c{one[1:]}:{other};" for one, other in self.themed.items())
-        return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
-
-
-def palette_of(strategies: Iterable[str]) -> Palette:
-    """Return the palette of figures that draw some strategies or the freezing schemes."""
-    looks = [look_of(strategy_info(name)) for name in dict.fromkeys(strategies)]
-    themed: dict[str, str] = {}
-    for look in (*looks, *(scheme.look for scheme in FREEZING.values())):
-        light, dark = look.light.lower(), look.dark.lower()
-        if _HEX.fullmatch(light) and _HEX.fullmatch(dark):
-            themed.setdefault(light, dark)
-    return Palette(themed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,20 +41,17 @@ class Picture:
         name: The stem of its files.
         title: A description for readers who cannot see it.
         figure: The drawn matplotlib figure; what is changed before the first rendering is kept.
-        on_white: True if the page must show it on a white ground.
     """
 
     name: str
     title: str
     figure: Figure
-    on_white: bool = False
 
     @cached_property
     def svg(self) -> str:
-        """The figure as SVG, with text as text; transparent unless it needs a white ground."""
+        """The figure as SVG, with text as text, on a transparent ground."""
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        content = self._rendered("svg", metadata=nothing, transparent=not self.on_white)
-        return content.decode()
+        return self._rendered("svg", metadata=nothing, transparent=True).decode()
 
     @property
     def width(self) -> float:
@@ -145,31 +100,6 @@ class Picture:
 
     def _repr_png_(self) -> bytes:
         return self.content(".png")
-
-    def inline(self, palette: Palette) -> str:
-        """Return the SVG for the page.
-
-        Its colours and its size follow the page, and its identifiers begin with its name, so that
-        no two figures share one.
-        """
-        text = re.sub(r"^.*?(?=<svg)", "", self.svg, flags=re.DOTALL)
-        tag = re.compile(r"<svg[^>]*?viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
-        text = tag.sub(self._opening_tag, text, count=1)
-        text = re.sub(r"\bxlink:href=", "href=", text)
-        text = re.sub(r'\bid="', f'id="{self.name}-', text)
-        text = re.sub(r'href="#', f'href="#{self.name}-', text)
-        text = re.sub(r"url\(#", f"url(#{self.name}-", text)
-        if not self.on_white:
-            for colour, variable in palette.variables.items():
-                text = text.replace(colour, f"var({variable})")
-        return text.strip()
-
-    def _opening_tag(self, match: re.Match[str]) -> str:
-        _, _, width, height = (float(value) for value in match[1].split())
-        return (
-            f'<svg viewBox="{match[1]}" role="img" aria-label="{escape(self.title)}" '
-            f'style="--wide:{width * 4 / 3:.0f}px;aspect-ratio:{width:.0f}/{height:.0f}">'
-        )
 
 
 def printed_width(width: str | float) -> float:

@@ -58,7 +58,6 @@ class ReportData:
         page_width: The width of figures that span the page, in inches.
         groups: The groups of the plan, in its order.
         norms: The series of strategies that were run with batch norm and with renormalisation.
-        behind_claims: The series of cells that test a claim of the paper and are in no group.
         claims: The claims of the text, checked.
     """
 
@@ -67,7 +66,6 @@ class ReportData:
     page_width: float
     groups: Sequence[ReportGroup]
     norms: Sequence[Series]
-    behind_claims: Sequence[Series]
     claims: Sequence[Claim]
 
     @property
@@ -105,9 +103,7 @@ def group_cells(
         title = _title(figure, origins[figure].values())
         group = ReportGroup(title, stem, build_series(cells_of[figure]))
         groups.append(_by_freezing(group) if group.freezing else group)
-    behind = [cell for cell in cells if cell.groups and all(one.claim for one in cell.groups)]
-    claims = check_claims(cells)
-    return ReportData(cells, published, page_width, groups, norms, build_series(behind), claims)
+    return ReportData(cells, published, page_width, groups, norms, check_claims(cells))
 
 
 def _groups_of(cell: StoredCell) -> list[FigureGroup]:
@@ -134,10 +130,8 @@ def _by_freezing(group: ReportGroup) -> ReportGroup:
     """Name the series by what is frozen and sort them in the paper's order."""
     order = [*FREEZING]
     order += [one.freeze for one in group.series if one.freeze not in FREEZING]
-    named = []
-    for one in sorted(group.series, key=lambda one: order.index(one.freeze)):
-        scheme = FREEZING.get(one.freeze)
-        named.append(replace(one, name=scheme.title) if scheme else one)
+    in_order = sorted(group.series, key=lambda one: order.index(one.freeze))
+    named = [replace(one, name=FREEZING.get(one.freeze, (one.name,))[0]) for one in in_order]
     return replace(group, series=named)
 
 

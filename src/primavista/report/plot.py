@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from primavista.bench.data import FolderData, compare_with_core50
+from primavista.bench.data import FolderData, why_not_comparable
 from primavista.bench.evaluate import Step
 from primavista.bench.folder import BatchMetrics, CellResult
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import InputError
-from primavista.report.class_figures import draw_class_accuracy, draw_confusion
+from primavista.report.confusion import draw_confusion
 from primavista.report.curves import draw_all, draw_panel, panel_lines
-from primavista.report.figures import Picture, printed_width
+from primavista.report.figures import Picture, drawing_style, printed_width
 from primavista.report.read import StoredCell
 from primavista.report.records import Results, load_results
 from primavista.report.series import Panel, Series, build_series
-from primavista.report.stream_figures import stream_picture
 from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import Stream
+from primavista.streams.pictures import draw_stream
 
-Kind = Literal["accuracy", "classes", "confusion"]
+Kind = Literal["accuracy", "confusion"]
 Steps = Sequence[Step]
 
 
@@ -38,7 +38,6 @@ def plot(
             `where`; the steps of `evaluate`, or a mapping from names to the steps of a strategy or
             of several runs of it; or a stream, whose classes are drawn batch by batch.
         kind: `accuracy`: accuracy against batches, with a band of one sample standard deviation.
-            `classes`: the accuracy of every class over time, of one strategy.
             `confusion`: the confusion matrix of one strategy.
         width: `column` (3.05 inches), `page` (6.25 inches), or a number of inches.
 
@@ -53,8 +52,10 @@ def plot(
     """
     inches = printed_width(width)
     if isinstance(what, Stream):
-        described = f"{what.name}, run {what.run}"
-        return stream_picture(what, inches, "stream", described)
+        with drawing_style(grid=False):
+            figure = draw_stream(what, inches)
+        described = f"Classes encountered over time, {what.name}, run {what.run}"
+        return Picture("stream", described, figure)
     if kind not in DRAW:
         raise InputError(f"no figure {kind!r}: choose one of {', '.join(DRAW)}")
     series = _series_of(what)
@@ -85,7 +86,7 @@ def _runs(steps: Steps | Sequence[Steps]) -> list[list[Step]]:
 def _series_of_steps(name: str, runs: Sequence[Sequence[Step]]) -> Series:
     if not any(step.accuracy is not None for run in runs for step in run):
         raise InputError(f"there is nothing to draw for {name!r}: its steps have no test")
-    panel = Panel("?", "?", compare_with_core50(None), "", "")
+    panel = Panel("?", "?", why_not_comparable(None), "", "")
     cells = tuple(_cell_of_steps(name, number, run) for number, run in enumerate(runs))
     return Series(strategy_info(name).title, name, panel, cells)
 
@@ -129,6 +130,5 @@ def _only(series: Sequence[Series]) -> Series:
 
 DRAW: dict[str, Callable[[Sequence[Series], float], Picture | None]] = {
     "accuracy": _accuracy,
-    "classes": lambda series, width: draw_class_accuracy(_only(series), "classes", width),
     "confusion": lambda series, width: draw_confusion(_only(series), "confusion", width),
 }

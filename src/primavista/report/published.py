@@ -24,7 +24,6 @@ def packaged_toml(name: str) -> dict[str, Any]:
 
 _NUMBERS = packaged_toml("published.toml")
 EFFICIENCY: Mapping[str, Mapping[str, float]] = _NUMBERS["efficiency"]
-COMPOSITION: Mapping[str, str] = _NUMBERS["composition"]
 HARDWARE: Mapping[str, str] = _NUMBERS["hardware"]
 OPTION_TITLES: Mapping[str, str] = _NUMBERS["options"]
 

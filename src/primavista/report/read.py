@@ -8,13 +8,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.bench.data import CORe50Comparison, Data, DataFacts, compare_with_core50
+from primavista.bench.data import Data, DataFacts, why_not_comparable
 from primavista.bench.folder import (
     FAILED,
-    FORMAT,
     PLAN,
     RUN,
     BatchMetrics,
@@ -23,6 +20,7 @@ from primavista.bench.folder import (
     read_folder_record,
     read_json,
     read_metrics,
+    read_model,
     read_result,
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
@@ -33,8 +31,6 @@ from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
-CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
-FOR_A_FIGURE = ("fig:", "tab:")
 
 Status = Literal["done", "in progress", "failed"]
 
@@ -122,9 +118,9 @@ class StoredCell:
         return self.result.data if self.result else None
 
     @property
-    def comparison(self) -> CORe50Comparison:
-        """The comparison with the paper's accuracies that the recorded data allows."""
-        return compare_with_core50(self.facts)
+    def why_not_comparable(self) -> str:
+        """The reason why its accuracy cannot be compared with the paper's; empty if it can."""
+        return why_not_comparable(self.facts)
 
     @property
     def is_core50(self) -> bool:
@@ -274,7 +270,8 @@ def read_results(folder: Path) -> FolderResults:
 
 def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> StoredCell:
     """Read a cell; one whose result is damaged counts as failed."""
-    cell = _read_settings(place)
+    cell = read_model(place / RUN, Cell)
+    assert cell is not None  # the folder was found by this file
     metrics: tuple[BatchMetrics, ...] = ()
     result, failure = None, None
     try:
@@ -286,22 +283,6 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     except (FileError, OSError, AttributeError) as error:
         failure = str(error)
     return StoredCell(path, cell, metrics, result, failure, groups)
-
-
-def _read_settings(place: Path) -> Cell:
-    """Read `run.json` of a cell."""
-    raw = read_json(place / RUN)
-    if not isinstance(raw, dict):
-        raise FileError(f"cannot read {place / RUN}: it does not hold a JSON object")
-    found = raw.get("format")
-    if found != FORMAT:
-        raise FileError(f"{place / RUN} has format {found!r}; this version reads {FORMAT}")
-    try:
-        return Cell.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise FileError(f"{place / RUN} has an invalid field {field}: {first['msg']}") from error
 
 
 def _latest(cells: Sequence[StoredCell], folder: Path) -> tuple[list[StoredCell], list[StoredCell]]:
@@ -376,6 +357,5 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
 
 
 def _figure_group(group: GroupRecord, number: int) -> FigureGroup:
-    for_claims = group.plan == CLAIMS and not group.name.startswith(FOR_A_FIGURE)
-    claim = group.name.startswith(CLAIM) or for_claims
-    return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim, number)
+    name = group.name.removeprefix(CLAIM).strip()
+    return FigureGroup(name, group.title, group.name.startswith(CLAIM), number)

@@ -13,11 +13,10 @@ from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
 from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Series, by_panel, mean_std, number_range
+from primavista.report.series import MeanStd, Series, by_panel, mean_std
 from primavista.report.table import (
     Difference,
     Row,
-    Size,
     Table,
     Value,
     Verdict,
@@ -47,26 +46,9 @@ class Column:
     better: Better | None = None
 
 
-def _stored(series: Series) -> Size | None:
+def _stored(series: Series) -> float | None:
     """Return the stored data in megabytes; None if it is rehearsal-free."""
-    found = _megabytes(series, "stored_bytes")
-    return found if found and found.value else None
-
-
-def _unfinished_runs(series: Series) -> str | None:
-    """Return how far each unfinished run got."""
-    parts = []
-    for cell in series.cells:
-        if cell.status != "done":
-            state = "failed" if cell.status == "failed" else "at"
-            of = f"/{cell.batches}" if cell.batches else ""
-            parts.append(f"run {cell.run} {state} {cell.reached}{of}")
-    return "; ".join(parts) or None
-
-
-def _transfer_frames(series: Series) -> str | None:
-    """Return the numbers of frames that forward transfer was measured on."""
-    return number_range(map(int, series.finals("transfer_frames").values()))
+    return _megabytes(series, "stored_bytes") or None
 
 
 PROTOCOL = Column("protocol", lambda one: one.panel.title)
@@ -204,16 +186,14 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         *(PROTOCOL, STRATEGY, FINAL, RUNS, TEST_FRAMES, STORED),
         Column(f"without run {', '.join(map(str, tuned))} (%)", untuned),
         *MEASURES.values(),
-        Column("frames for forward transfer", _transfer_frames),
         ORDERS,
-        Column("unfinished", _unfinished_runs),
     )
     table = series_table(name, title, chosen, columns, 5)
     notes = write_texts("final", cells=cells, retrained=retrained_note(cells))
     return replace(table, notes=notes)
 
 
-def _megabytes(series: Series, field: str) -> Size | None:
+def _megabytes(series: Series, field: str) -> float | None:
     """Return the mean over runs of the largest size that a run had after any batch."""
 
     def largest(cell: StoredCell) -> float | None:
@@ -222,7 +202,7 @@ def _megabytes(series: Series, field: str) -> Size | None:
         return max(known) / MEGABYTE if known else None
 
     mean = series.over_runs(largest)
-    return Size(mean.mean) if mean else None
+    return mean.mean if mean else None
 
 
 def pairwise_table(name: str, series: Sequence[Series]) -> Table:
@@ -368,11 +348,11 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
 
 
 def _parity_verdict(series: Series, target: MeanStd) -> Verdict:
-    ours, comparison = series.final(), series.panel.comparison
+    ours, reason = series.final(), series.panel.why_not_comparable
     if ours is None:
         return Verdict("no finished run", "open")
-    if not comparison.comparable:
-        return Verdict(f"not compared: {comparison.reason}", "open")
+    if reason:
+        return Verdict(f"not compared: {reason}", "open")
     if target.std is None:
         return Verdict("no deviation published", "open")
     if abs(ours.mean - target.mean) <= target.std:

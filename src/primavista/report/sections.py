@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
-from primavista.report.class_figures import draw_class_accuracy, draw_confusion
+from primavista.report.confusion import draw_confusion
 from primavista.report.curves import draw_all, draw_panel, panel_lines
-from primavista.report.figures import WIDTHS, Palette, Picture, palette_of
+from primavista.report.figures import WIDTHS, Picture
 from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
 from primavista.report.methods import methods_paragraph, retrained_note, run_table, tested_on
 from primavista.report.published import PublishedResults, target_accuracies
@@ -29,13 +28,6 @@ from primavista.report.setting_tables import (
     changed_table,
     machine_table,
     preset_table,
-    renorm_table,
-)
-from primavista.report.stream_figures import (
-    composition_table,
-    draw_streams,
-    nic_of_2017,
-    panel_streams,
 )
 from primavista.report.table import Table, format_value
 from primavista.report.texts import write_texts
@@ -90,7 +82,6 @@ class Page:
     Args:
         title: The heading.
         lead: The first sentences.
-        palette: The colours of the figures.
         notes: Remarks at the top.
         warnings: Warnings at the top.
         cards: Numbers at the top.
@@ -99,7 +90,6 @@ class Page:
 
     title: str
     lead: str
-    palette: Palette
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     cards: Cards
@@ -117,9 +107,7 @@ def build_page(
         _norms(data),
         _table_section(parity_table(data.series, target_accuracies(published))),
         _claims(data),
-        _behind_claims(data),
         _table_section(saturation_table(data.series)),
-        _streams(data),
         _settings(data),
         _table_section(machine_table(data.cells)),
         _table_section(cell_table(results)),
@@ -128,7 +116,6 @@ def build_page(
     return Page(
         results.title or "Continual learning benchmark",
         " ".join(write_texts("lead", results=results, data=titles)),
-        palette_of(cell.strategy for cell in results.cells),
         write_texts("notes", results=results),
         write_texts("warnings", results=results),
         _cards(data),
@@ -165,7 +152,7 @@ def _cards(data: ReportData) -> Cards:
 
 
 def _group_section(data: ReportData, group: ReportGroup) -> Section:
-    """Return accuracy against batches, the tables of results, and the figures of single classes."""
+    """Return accuracy against batches, the tables of results, and the confusion matrices."""
     cells, series = group.cells, group.series
     text = write_texts(
         "group",
@@ -183,7 +170,7 @@ def _group_section(data: ReportData, group: ReportGroup) -> Section:
     )
     shown = tuple(table for table in tables if table.rows)
     curves = _curve_pictures(data, group, beside=True)
-    return Section(group.title, text, tables=shown, parts=_class_parts(data, group), **curves)
+    return Section(group.title, text, tables=shown, parts=_confusion_parts(data, group), **curves)
 
 
 def _curve_pictures(data: ReportData, group: ReportGroup, beside: bool = False) -> dict[str, Any]:
@@ -205,26 +192,20 @@ def _curve_pictures(data: ReportData, group: ReportGroup, beside: bool = False) 
     return {"pictures": tuple(columns), "extra": tuple(pages)}
 
 
-def _class_parts(data: ReportData, group: ReportGroup) -> tuple[Section, ...]:
-    """Return the accuracy of every class over time and the confusion matrices, panel by panel."""
+def _confusion_parts(data: ReportData, group: ReportGroup) -> tuple[Section, ...]:
+    """Return the confusion matrices, panel by panel."""
     panels = by_panel(group.series)
     parts = []
-
-    def add(title: str, place: str, pictures: Sequence[Picture | None]) -> None:
-        drawn = tuple(picture for picture in pictures if picture is not None)
-        if drawn:
-            parts.append(Section(title, write_texts(place), drawn, is_open=len(panels) == 1))
-
     for panel, series in panels.items():
         stems = [f"{slug(panel.title)}-{stem}" for stem in unique_slugs([s.name for s in series])]
-        named = list(zip(series, stems, strict=True))
-        over_time = [draw_class_accuracy(s, group.file_stem("classes", stem)) for s, stem in named]
-        matrices = [
-            draw_confusion(s, group.file_stem("confusion", stem), page=data.page_width)
-            for s, stem in named
+        drawn = [
+            draw_confusion(one, group.file_stem("confusion", stem), page=data.page_width)
+            for one, stem in zip(series, stems, strict=True)
         ]
-        add(f"{panel.title}: accuracy of every class", "over_time", over_time)
-        add(f"{panel.title}: confusion matrices", "matrices", matrices)
+        matrices = tuple(picture for picture in drawn if picture is not None)
+        if matrices:
+            title, text = f"{panel.title}: confusion matrices", write_texts("matrices")
+            parts.append(Section(title, text, matrices, is_open=len(panels) == 1))
     return tuple(parts)
 
 
@@ -258,30 +239,7 @@ def _claims(data: ReportData) -> Section | None:
     return _table_section(*tables, title="The claims of the text", text=text)
 
 
-def _behind_claims(data: ReportData) -> Section | None:
-    """Show the cells that were planned for a claim alone, as any other group."""
-    if not data.behind_claims:
-        return None
-    group = ReportGroup("The cells behind the claims", "claims", data.behind_claims)
-    curves = _curve_pictures(data, group)
-    part = Section("Accuracy against batches", pictures=curves["pictures"])
-    parts = (part,) if part.pictures else ()
-    tables = (final_table(group.file_stem("final"), "All measures", group.series),)
-    return Section(group.title, tables=tables, parts=parts, extra=curves["extra"])
-
-
-def _streams(data: ReportData) -> Section | None:
-    panels = by_panel(data.series)
-    if not panels:
-        return None
-    streams = panel_streams(panels) | nic_of_2017(panels)
-    pictures = tuple(draw_streams(streams, data.page_width))
-    return Section("The streams", (), pictures, (composition_table(panels, streams),))
-
-
 def _settings(data: ReportData) -> Section | None:
-    tables = [preset_table(data.cells), changed_table(data.series)]
-    if any(strategy_info(cell.strategy).training_options for cell in data.cells):
-        tables.insert(1, renorm_table())
+    tables = preset_table(data.cells), changed_table(data.series)
     text = write_texts("tuned", cells=data.cells)
     return _table_section(*tables, title="Hyperparameters", text=text)

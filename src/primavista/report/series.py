@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from primavista.bench.data import CORe50Comparison
 from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
-
-MOST_DIFFERENCES = 4  # settings that a name mentions at most
 
 
 @dataclass(frozen=True)
@@ -76,14 +73,15 @@ class Panel:
     Args:
         protocol: The name of the protocol.
         data_name: The name of the data set.
-        comparison: Whether its accuracies can be compared with the paper's, and if not, why.
+        why_not_comparable: Why its accuracies cannot be compared with the paper's; empty if they
+            can.
         key: The settings of the data set in full.
         title: The title of its figures.
     """
 
     protocol: str
     data_name: str
-    comparison: CORe50Comparison
+    why_not_comparable: str
     key: str
     title: str
 
@@ -175,8 +173,8 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
             runs[cell.run] = cell
     groups = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in runs_of.items()]
     series = [
-        Series(name, cells[0].strategy, panel, tuple(cells))
-        for name, (panel, cells) in zip(_distinct_names(groups), groups, strict=True)
+        Series(_variant_name(panel, cells, groups), cells[0].strategy, panel, tuple(cells))
+        for panel, cells in groups
     ]
     return sorted(series, key=_series_order)
 
@@ -242,36 +240,26 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
             more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
             title += f" ({', '.join([cell.data_name, *more])})"
         if (key, cell.protocol) not in panels or cell.status == "done":
-            panel = Panel(cell.protocol, cell.data_name, cell.comparison, key, title)
+            panel = Panel(cell.protocol, cell.data_name, cell.why_not_comparable, key, title)
             panels[key, cell.protocol] = panel
     return panels
-
-
-def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
-    """Return a name per group; those that would share one mention the settings that differ.
-
-    A value that more than half of the rivals have is not mentioned, and no name mentions more
-    than `MOST_DIFFERENCES`, unless two would be the same.
-    """
-    short = [(panel, _variant_name(panel, cells, groups)) for panel, cells in groups]
-    return [
-        name if short.count((panel, name)) == 1 else _variant_name(panel, cells, groups, None)
-        for (panel, name), (_, cells) in zip(short, groups, strict=True)
-    ]
 
 
 def _variant_name(
     panel: Panel,
     cells: Sequence[StoredCell],
     groups: Sequence[tuple[Panel, Sequence[StoredCell]]],
-    most: int | None = MOST_DIFFERENCES,
 ) -> str:
+    """Return the name of a group of cells; of several with one name, it mentions what is unusual.
+
+    A value that more than half of the rivals have is not mentioned.
+    """
     name = base_name(cells[0])
     rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
     keys = sorted(differing_keys([cell.settings for cell in rivals]))
     settings = cells[0].settings
     unusual = [key for key in keys if not _is_usual(key, settings.get(key), rivals)]
-    return name + "".join(f", {key}={settings.get(key)}" for key in unusual[:most])
+    return name + "".join(f", {key}={settings.get(key)}" for key in unusual)
 
 
 def _is_usual(key: str, value: object, rivals: Sequence[StoredCell]) -> bool:

@@ -12,13 +12,9 @@ from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Series, json_text
 from primavista.report.table import Row, Table
 from primavista.report.texts import write_texts
-from primavista.report.titles import protocol_title, strategy_order
-from primavista.strategies.builtin import RENORM
+from primavista.report.titles import strategy_order
 from primavista.strategies.info import StrategyInfo
 from primavista.strategies.registry import hyperparameters, renorm_limits, strategy_info
-
-IN_PAPER = ("nicv2-79", "nicv2-196", "nicv2-391")  # the columns of table:renormpar
-RENORM_TITLES = {"r_max": "r_max", "d_max": "d_max", "moments_decay": "weight of the past"}
 
 
 def preset_table(cells: Iterable[StoredCell]) -> Table:
@@ -42,19 +38,6 @@ def preset_table(cells: Iterable[StoredCell]) -> Table:
 
 def _has_preset(info: StrategyInfo) -> bool:
     return bool(info.options or info.source)
-
-
-def renorm_table() -> Table:
-    """Return table:renormpar as the presets have it; columns that the paper lacks are marked."""
-    rows = tuple(
-        (title, *(plain_text(limits.get(key)) for limits in RENORM.values()))
-        for key, title in RENORM_TITLES.items()
-        if any(key in limits for limits in RENORM.values())
-    )
-    titles = (f"{protocol_title(name)}{'' if name in IN_PAPER else ' (ours)'}" for name in RENORM)
-    columns = ("parameter", *titles)
-    notes = write_texts("renormalisation")
-    return Table("renormalisation", "Batch renormalisation from batch 2", columns, rows, notes)
 
 
 def changed_table(series: Sequence[Series]) -> Table:

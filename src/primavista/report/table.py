@@ -45,21 +45,7 @@ class Difference:
         return self.value
 
 
-@dataclass(frozen=True)
-class Size:
-    """A size that is shown with two significant digits at least, so that little is not nothing.
-
-    Args:
-        value: The size, in the unit of the column.
-    """
-
-    value: float
-
-    def __float__(self) -> float:
-        return self.value
-
-
-Value = str | int | float | MeanStd | Verdict | Difference | Size | None
+Value = str | int | float | MeanStd | Verdict | Difference | None
 CsvValue = str | int | float | None
 Row = tuple[Value, ...]
 
@@ -150,11 +136,11 @@ class Table:
 
 
 def format_value(value: Value, digits: int = 2) -> str:
-    """Return a value as readers see it.
+    """Return a value as readers see it; a small number has two significant digits at least.
 
     >>> format_value(MeanStd(56.321, 1.0, 10)), format_value(1234), format_value(None)
     ('56.32 ± 1.00', '1,234', '–')
-    >>> format_value(Difference(-0.5), 1), format_value(Size(0.0312), 1)
+    >>> format_value(Difference(-0.5), 1), format_value(0.0312, 1)
     ('−0.5', '0.031')
     """
     match value:
@@ -168,15 +154,13 @@ def format_value(value: Value, digits: int = 2) -> str:
         case Difference():
             rounded = round(value.value, digits) or 0.0  # not -0.0
             return f"{rounded:+,.{digits}f}".replace("-", "−")
-        case Size():
-            needed = 1 - floor(log10(value.value)) if value.value > 0 else 0
-            return _decimal(value.value, max(digits, needed))
         case bool() | str():
             return str(value)
         case int():
             return f"{value:,}"
         case float():
-            return _decimal(value, digits)
+            needed = 1 - floor(log10(abs(value))) if value else 0
+            return _decimal(value, max(digits, needed))
 
 
 def _decimal(value: float, digits: int) -> str:
@@ -205,7 +189,7 @@ def _csv_values(value: Value) -> list[CsvValue]:
             return [value.mean, value.std, value.runs]
         case Verdict():
             return [value.text, None, None]
-        case Difference() | Size():
+        case Difference():
             return [float(value), None, None]
     return [value, None, None]
 

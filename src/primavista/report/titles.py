@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.info import Look
-
-
-@dataclass(frozen=True)
-class FreezingScheme:
-    """A value of the option `freeze` as fig:NI shows it.
-
-    Args:
-        title: The name of its curve.
-        look: How figures draw it.
-    """
-
-    title: str
-    look: Look
-
 
 # Data sets that have another name in figures and sentences than in files.
 DATA_TITLES = {
     "rendered": "rendered objects",
     "core50": "CORe50",
     "cifar100": "CIFAR-100",
-    "clear": "CLEAR",
-    "tiny-imagenet": "Tiny ImageNet",
-    "openloris": "OpenLORIS-Object",
 }
 
-# In the order of the paper's fig:NI.
+# The name and the look of each value of the option `freeze`, in the order of the paper's fig:NI.
 FREEZING = {
-    "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "#b9c0c8", "X")),
-    "depthwise": FreezingScheme("depthwise frozen", Look("#d55e00", "#ff8a3c", "o")),
-    "pointwise": FreezingScheme("pointwise frozen", Look("#0072b2", "#4db2ec", "s")),
-    "all": FreezingScheme("all convolutions frozen", Look("#009e73", "#2fcb9c", "D")),
+    "none": ("nothing frozen", Look("#4a4a4a", "X")),
+    "depthwise": ("depthwise frozen", Look("#d55e00", "o")),
+    "pointwise": ("pointwise frozen", Look("#0072b2", "s")),
+    "all": ("all convolutions frozen", Look("#009e73", "D")),
 }
 
 

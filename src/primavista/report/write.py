@@ -113,8 +113,7 @@ def _render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     template = templates().get_template("page.html.jinja")
     html: str = template.render(
         page=page,
-        style=safe(style + page.palette.css()),
-        draw=lambda picture: safe(picture.inline(page.palette)),
+        style=safe(style),
         downloads=downloads,
         encode=lambda text: base64.b64encode(text.encode()).decode(),
         media=MEDIA,

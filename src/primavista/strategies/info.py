@@ -14,26 +14,24 @@ class Look:
     """The look of a strategy in figures.
 
     Args:
-        light: The colour on white paper.
-        dark: The colour on a dark page.
+        colour: The colour, as matplotlib takes it.
         marker: The marker, in matplotlib's notation.
     """
 
-    light: str
-    dark: str
+    colour: str
     marker: str
 
 
 # For the user's own strategies without a look; none of these belongs to a strategy of the package.
 OTHER_LOOKS = (
-    Look("#e7298a", "#ff7dbd", "P"),
-    Look("#1b4dff", "#86a0ff", "X"),
-    Look("#00a5b5", "#5be0ec", "*"),
-    Look("#7cae00", "#b6e34a", "s"),
-    Look("#5e2ca5", "#b08ae8", "D"),
-    Look("#ff6f61", "#ff9f95", "^"),
-    Look("#795548", "#c7a397", "o"),
-    Look("#607d8b", "#a9bfca", "v"),
+    Look("#e7298a", "P"),
+    Look("#1b4dff", "X"),
+    Look("#00a5b5", "*"),
+    Look("#7cae00", "s"),
+    Look("#5e2ca5", "D"),
+    Look("#ff6f61", "^"),
+    Look("#795548", "o"),
+    Look("#607d8b", "v"),
 )
 
 
@@ -42,7 +40,7 @@ class StrategyInfo:
     """Everything that the package needs to know about a strategy without building it.
 
     Your own strategy class may have a class attribute `info` of this type. Without it, the strategy
-    gets the defaults, and a look that depends on its name and on the strategies registered before.
+    gets the defaults, and a look that depends on its name.
 
     Args:
         name: The name for `create` and the command line, such as `ar1*`.
@@ -59,7 +57,6 @@ class StrategyInfo:
         joint: True if it trains on all data at once, like the upper bound Cumulative.
         retrains: True if it trains from scratch on stored data, so that a plan sets how often.
         norm: Its default normalisation, which reports do not mention; None if it has none.
-        cost: The time of one batch relative to AR1*, for estimates of the remaining time.
         look: Its colours and marker in figures.
     """
 
@@ -76,5 +73,4 @@ class StrategyInfo:
     joint: bool = False
     retrains: bool = False
     norm: Literal["bn", "brn"] | None = None
-    cost: float = 1.0
     look: Look | None = None

@@ -35,7 +35,6 @@ _NAME = re.compile(r"[\w.+*-]{1,60}")
 Code = Callable[..., Any]  # a class of a strategy, or a function that returns a module
 Made = TypeVar("Made", bound=Code)
 _OWN: dict[str, Callable[..., Strategy]] = {}  # the strategies that were registered, by name
-_OWN_LOOKS: dict[str, Look] = {}
 
 
 @overload
@@ -80,7 +79,6 @@ def register(what: str | Code, name: str | None = None) -> Code:
     for one in sorted(known):
         if _is_strategy(made):
             _OWN[one] = made
-            _OWN_LOOKS.setdefault(one, _free_look(one, made))
         else:
             OWN_NETWORKS[one] = made
     return made
@@ -133,20 +131,6 @@ def _check_name(name: str, made: Code) -> None:
     if name in STRATEGIES or name in NETWORK_NAMES or other:
         owner = reference_to(taken) if taken is not None else "primavista"
         raise InputError(f"the name {name!r} is taken by {owner}: choose another one")
-
-
-def _first_choice(name: str) -> int:
-    return sum(map(ord, name)) % len(OTHER_LOOKS)
-
-
-def _free_look(name: str, made: Code) -> Look:
-    """Return the look of the same strategy under another name, or a look that is not used yet."""
-    for known, own in _OWN.items():
-        if own is made and known in _OWN_LOOKS:
-            return _OWN_LOOKS[known]
-    first = _first_choice(name)
-    order = (*OTHER_LOOKS[first:], *OTHER_LOOKS[:first])
-    return next((look for look in order if look not in _OWN_LOOKS.values()), order[0])
 
 
 def names() -> list[str]:
@@ -233,7 +217,7 @@ def look_of(info: StrategyInfo) -> Look:
     """
     if info.look is not None:
         return info.look
-    return _OWN_LOOKS.get(info.name) or OTHER_LOOKS[_first_choice(info.name)]
+    return OTHER_LOOKS[sum(map(ord, info.name)) % len(OTHER_LOOKS)]
 
 
 def load_strategy(info: StrategyInfo) -> Any:

@@ -11,13 +11,9 @@ import numpy as np
 
 from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
-from primavista.notebook import html_table
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-SHOWN_BATCHES = 5  # in the HTML representation of a stream
-SHOWN_CLASSES = 6  # per batch
 
 
 @dataclass(frozen=True)
@@ -63,23 +59,9 @@ def consecutive_sessions(
 
 # The training sessions that make up one batch B_i.
 BatchSessions = tuple[Session, ...]
-Labels = Literal["object", "category"]
-TestFrames = Literal["reduced", "published", "full"]
+TestFrames = Literal["reduced", "full"]
 # (session, object), both from 1, as in the folder s1/o1 of CORe50.
 SessionKey = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The provenance of CORe50 data, by which its official orders are found.
-
-    Args:
-        folder: The folder of CORe50, which may hold official orders.
-        objects: The object, from 1, that each training session shows.
-    """
-
-    folder: Path
-    objects: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -87,13 +69,10 @@ class CORe50Facts:
     """The facts about a data set that is CORe50, however it is stored and whatever it is called.
 
     Args:
-        labels: "object" for 50 classes, "category" for 10.
-        test_set: The test frames: the official "reduced" list (1 in 20), the "published" one (the
-            reduced list, padded), or the "full" one.
+        test_set: The test frames: the official "reduced" list (1 in 20), or the "full" one.
         complete: True if no frame of CORe50 is missing.
     """
 
-    labels: Labels
     test_set: TestFrames
     complete: bool
 
@@ -109,11 +88,10 @@ class DataSet:
         test: The test sessions.
         classes: The name of each class.
         categories: The category of each class.
-        origin: The provenance of data in CORe50's layout and of its packed copies; None for others.
-        core50: The facts of CORe50 and of its packed copies; None for other data, and for drawn
-            videos in CORe50's layout.
+        origin: The folder of CORe50 that the data was read or packed from, which may hold official
+            orders; None for other data.
+        core50: The facts of CORe50 and of its packed copies; None for other data.
         note: What the user should know: how the data was split, what was left out.
-        skipped: The number of pictures that could not be decoded and were left out.
     """
 
     name: str
@@ -122,18 +100,9 @@ class DataSet:
     test: tuple[Session, ...]
     classes: tuple[str, ...]
     categories: tuple[int, ...]
-    origin: Origin | None = field(default=None, kw_only=True, compare=False)
+    origin: Path | None = field(default=None, kw_only=True, compare=False)
     core50: CORe50Facts | None = field(default=None, kw_only=True, compare=False)
     note: str = field(default="", kw_only=True)
-    skipped: int = field(default=0, kw_only=True)
-
-    @property
-    def objects(self) -> tuple[int, ...]:
-        """The object, from 1, that each training session shows: its class, except for CORe50
-        labelled by category."""
-        if self.origin is not None:
-            return self.origin.objects
-        return tuple(session.label + 1 for session in self.train)
 
     def __repr__(self) -> str:
         return (
@@ -257,27 +226,3 @@ class Stream:
             f"Stream({self.name!r}, run {self.run}, {len(self)} batches of "
             f"{self.data.name!r}, {self.source})"
         )
-
-    def _repr_html_(self) -> str:
-        """Render a compact table of the first batches for notebooks; every text is escaped."""
-        title = f"{self.name}, run {self.run}: {len(self)} batches of {self.data.name}"
-        counts = f"{len(self.data.classes)} classes, {len(self.data.frames)} frames"
-        header = ("batch", "sessions", "frames", "classes", "new", "names")
-        rows = self._table_rows()
-        if len(self) > SHOWN_BATCHES:
-            rows.append(("...",) + ("",) * (len(header) - 1))
-        return html_table(rows, header=header, caption=f"{title} ({counts}; {self.source})")
-
-    def _table_rows(self) -> list[tuple[object, ...]]:
-        seen: set[int] = set()
-        rows: list[tuple[object, ...]] = []
-        for i in range(min(len(self), SHOWN_BATCHES)):
-            batch = self.batches[i]
-            labels = list(dict.fromkeys(session.label for session in batch))
-            names = ", ".join(self.data.classes[label] for label in labels[:SHOWN_CLASSES])
-            more = ", ..." if len(labels) > SHOWN_CLASSES else ""
-            new = len(set(labels) - seen)
-            frames = sum(map(len, batch))
-            rows.append((i + 1, len(batch), frames, len(labels), new, names + more))
-            seen.update(labels)
-        return rows

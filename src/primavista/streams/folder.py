@@ -31,15 +31,6 @@ from primavista.media.video import (
 from primavista.progress import Progress
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet
-from primavista.streams.rendered.scene import (
-    SCENE,
-    Scene,
-    read_scene,
-    render_command,
-    scene_classes,
-    scene_name,
-    scene_sessions,
-)
 from primavista.streams.session_files import (
     SessionFiles,
     VideoCache,
@@ -73,9 +64,7 @@ def folder(
 
     Names are sorted naturally (s2 before s10). Each class is a category of its own. Pictures are
     decoded each time they are asked for: `pack` a data set that is used more than once. Videos are
-    decoded now, and again only if they change. If `primavista data render` wrote the folder
-    (`s1/o1.mp4`), then the names, categories and test sessions are those of the scene: the data set
-    is the same as `rendered(scene)`.
+    decoded now, and again only if they change.
 
     Args:
         path: The folder.
@@ -85,55 +74,45 @@ def folder(
         split: With "quarter", 0 takes those; any other number draws as many sessions of each class
             at random, the same ones for the same number.
         size: The side of the frames in pixels.
-        max_frames: The number of frames kept per video, evenly spread. The default is 600, or all
-            frames of a scene.
+        max_frames: The number of frames kept per video, evenly spread; 600 by default.
         fps: The number of frames per second to read from each video. By default all are read.
         skip_bad: Decode every picture once now; leave out and count those that are damaged.
         cache: The folder for decoded videos. The default is ~/.cache/primavista/videos.
         progress: Called with (done, total), in sessions.
 
     Returns:
-        The data set. Its `note` says which sessions are the test set and what was left out, and
-        `skipped` counts the pictures and frames that were left out.
+        The data set. Its `note` says which sessions are the test set and what was left out.
 
     Raises:
         InputError: If `test` names sessions that do not exist, or the cache cannot be written.
         FileError: If the folder is not laid out like this, or a file is damaged.
     """
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
-    scene = read_scene(root)
-    if scene:
-        _check_sessions(root, scene)
     found = _find_sessions(root, bad)
-    longest = max(MAX_FRAMES, scene.frames if scene else 0)
     videos = VideoCache(
         folder=Path(cache).expanduser() if cache else default_video_cache(),
         size=size,
-        max_frames=longest if max_frames is None else max_frames,
+        max_frames=MAX_FRAMES if max_frames is None else max_frames,
         fps=fps,
         bad=bad,
     )
     read = _read_sessions(found, videos, progress)
     flags = _test_flags(read, test, found, split)
     read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
-    name, classes, categories = _names(root, scene, found)
-    if scene and not skip_bad:
-        _check_frames(root, scene, read, scene.frames if fps is None else 1)
+    classes = tuple(_class_names(found))
     if not read:
         raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
-    used = [root / SCENE, *_files_of(found)]
-    told = left_out(root, used)
+    told = left_out(root, _files_of(found))
     if told:
         note += f"; left out: {told}"
     log.info("%s: %s", root, note)
     return DataSet(
         **file_facts(read, size),
-        name=name,
+        name=root.resolve().name,
         classes=classes,
-        categories=categories,
+        categories=tuple(range(len(classes))),
         note=note,
-        skipped=bad.skipped,
     )
 
 
@@ -211,43 +190,6 @@ def _test_numbers(name: str, count: int, split: int) -> tuple[int, ...]:
     return tuple(Random(f"{split}/{name}").sample(range(1, count + 1), len(fixed)))
 
 
-def _names(
-    root: Path, scene: Scene | None, found: FoundSessions
-) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
-    """The name of the data set, its classes and their categories: those of the folder or scene."""
-    folders = tuple(_class_names(found))
-    if scene is None:
-        return root.resolve().name, folders, tuple(range(len(folders)))
-    classes, categories = scene_classes(scene)
-    if folders != tuple(f"o{i + 1}" for i in range(len(classes))):
-        raise FileError(
-            f"{root} holds other folders beside those of its scene (scene.json): move them away"
-        )
-    return scene_name(scene), classes, categories
-
-
-def _check_sessions(root: Path, scene: Scene) -> None:
-    """Refuse a folder that lacks sessions of its scene."""
-    for object, session in scene_sessions(scene):
-        path = root / f"s{session}" / f"o{object}"
-        if not path.exists() and not path.with_suffix(".mp4").exists():
-            raise _incomplete(root, scene, f"s{session}/o{object}")
-
-
-def _check_frames(root: Path, scene: Scene, read: list[SessionFiles], frames: int) -> None:
-    """Refuse a folder that has fewer frames of a session than its scene."""
-    for item in read:
-        if item.count < frames and not (item.video and item.video.thinned):
-            raise _incomplete(root, scene, f"{item.name}/o{item.label + 1}")
-
-
-def _incomplete(root: Path, scene: Scene, session: str) -> FileError:
-    return FileError(
-        f"{root} lacks some or all of the {scene.frames} frames of {session}: delete what is there "
-        f"of it, and finish the folder with the same command: {render_command(root)}"
-    )
-
-
 def _describe(read: list[SessionFiles], classes: Sequence[str], bad: BadFiles) -> str:
     """The note of a data set: its test sessions, what was skipped, and what was thinned."""
     names = [f"{classes[item.label]}/{item.name}" for item in read]
@@ -313,7 +255,7 @@ def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
     What is left out of the folder is logged.
 
     Args:
-        root: The folder. If `primavista data render` wrote it, the names are those of its scene.
+        root: The folder.
 
     Raises:
         InputError: If there are no folders in it.
@@ -324,18 +266,15 @@ def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
         raise InputError(
             f"{root} holds no folders named after objects: say what it shows with --label mug"
         )
-    scene = read_scene(root)
     clips: dict[Path, MediaFiles] = {}
     sessions: FoundSessions = {}
     for inside in folders:
         own = clips_of_object(inside)
         clips |= own
         sessions[inside.name] = [(path.stem, path) for path in own]
-    used = [root / SCENE, *(file for files in clips.values() for file in files.paths)]
-    tell_left_out(root, used)
-    names = dict(enumerate(scene_classes(scene)[0], 1)) if scene else {}
-    found = []
-    for label, own_sessions in sessions_by_object(sessions).items():
-        name = names.get(int(label[1:]), label) if scene else label
-        found += [Lesson(name, clips[path], str(path)) for _, path in own_sessions]
-    return found
+    tell_left_out(root, [file for files in clips.values() for file in files.paths])
+    return [
+        Lesson(label, clips[path], str(path))
+        for label, own in sessions_by_object(sessions).items()
+        for _, path in own
+    ]

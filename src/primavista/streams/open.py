@@ -8,30 +8,27 @@ for batch in stream(dataset, "nicv2-391", run=0):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from primavista.errors import InputError
 from primavista.progress import Progress
+from primavista.streams.cifar100 import cifar100, is_cifar100
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
 from primavista.streams.dataset import DataSet, Stream, TestFrames
 from primavista.streams.folder import folder
-from primavista.streams.official.cifar100 import cifar100, is_cifar100
-from primavista.streams.official.clear import clear, is_clear
-from primavista.streams.official.openloris import is_openloris, openloris
-from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
+from primavista.streams.listed import is_listed, listed
 from primavista.streams.protocols import Parameter, parse_protocol, written_values
-from primavista.streams.rendered.scene import Scene, read_scene
+from primavista.streams.rendered.scene import Scene
 from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
 
-OfficialKind = Literal["cifar100", "clear", "tiny-imagenet", "openloris"]
-Kind = Literal["rendered", "store", "core50", "folder"] | OfficialKind
+Kind = Literal["rendered", "store", "core50", "cifar100", "list", "folder"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class DataSource:
 
     Args:
         kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a
-            CORe50 folder or archive), "folder" (pictures and videos by class and session), or the
-            official files of another data set, such as "cifar100".
+            CORe50 folder), "cifar100" (the official files), "list" (a folder with `pictures.csv`)
+            or "folder" (pictures and videos by class and session).
         path: The folder or file; None for rendered videos.
         scene: The values that the source text gives for the fields of `Scene`.
         text: The source as the user wrote it, for messages.
@@ -61,8 +58,8 @@ def parse_source(text: str | Path) -> DataSource:
 
     Args:
         text: "rendered", "rendered:objects=2,frames=12" (the keys are the fields of `Scene`), or
-            the path of a packed store, of CORe50, of the official files of another data set, or of
-            a folder of pictures and videos.
+            the path of a packed store, of CORe50, of CIFAR-100, of a folder with a list of
+            pictures, or of a folder of pictures and videos.
 
     Returns:
         The source. A path that does not exist counts as a folder; opening it raises an error.
@@ -84,7 +81,6 @@ def open_dataset(
     size: int | None = None,
     labels: Literal["object", "category"] | None = None,
     sessions: int | None = None,
-    factors: Sequence[str] | None = None,
     test: TestFrames | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
@@ -98,13 +94,10 @@ def open_dataset(
 
     Args:
         source: A source text or path as in `parse_source`, or a source that was parsed before.
-        size: The side of the frames in pixels. The default is 128, or the size of the scene for a
-            folder that `primavista data render` wrote. A packed store has a fixed size.
-        labels: Objects (the default) or categories: 50 or 10 of CORe50, 100 classes or 20
-            superclasses of CIFAR-100, 121 objects or their kinds of OpenLORIS-Object.
-        sessions: For CIFAR-100 and Tiny ImageNet, the number of sessions that the training pictures
-            of a class are divided into; 1 by default.
-        factors: For OpenLORIS-Object, which of its factors; all by default.
+        size: The side of the frames in pixels; 128 by default. A packed store has a fixed size.
+        labels: For CIFAR-100, "object" (100 classes, the default) or "category" (20 superclasses).
+        sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
+            divided into; 1 by default.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
         split: For a folder, which random choice of test sessions; 0 is the fixed one.
@@ -126,7 +119,6 @@ def open_dataset(
         "size": size,
         "labels": labels,
         "sessions": sessions,
-        "factors": factors,
         "test": test,
         "test_sessions": test_sessions,
         "split": split,
@@ -142,7 +134,7 @@ def open_dataset(
         return rendered(scene_of(found, size))
     taken = {key: options[key] for key in _given(options)}
     if found.kind != "store":
-        taken["size"] = size or _written_size(found.path) or DEFAULT_SIZE
+        taken["size"] = size or DEFAULT_SIZE
     if found.kind == "folder":
         taken["test"] = taken.pop("test_sessions", "quarter")
     if found.kind == "folder" or skip_bad:
@@ -163,8 +155,7 @@ def stream(
     The official order of the run is used if its files are there, and one of our generator
     otherwise. Official orders exist for "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391"
     in runs 0 to 9. They are read from the file lists in the folder of CORe50 or the one above it. A
-    packed copy looks in the folder that it was packed from. With category labels, the order is
-    that of the objects.
+    packed copy looks in the folder that it was packed from.
 
     Args:
         dataset: Any data set.
@@ -188,16 +179,7 @@ def stream(
     if official is not None:
         batches, source = official
         return Stream(dataset, batches, str(found), run, source)
-    objects = dataset.objects
-    by_class = found.name == "class-incremental"
-    if by_class or all(
-        s.label == thing - 1 for s, thing in zip(dataset.train, objects, strict=True)
-    ):
-        return found.stream(dataset, run)
-    drawn = found.stream(_labelled_by_object(dataset), run)
-    originals = {session.start: session for session in dataset.train}
-    batches = [[originals[session.start] for session in batch] for batch in drawn.batches]
-    return Stream(dataset, batches, drawn.name, run)
+    return found.stream(dataset, run)
 
 
 def scene_of(source: DataSource, size: int | None = None) -> Scene:
@@ -236,15 +218,9 @@ _VIDEO_OPTIONS = {"size", "skip_bad", "max_frames", "fps", "cache", "test_sessio
 # In this order; what none of them recognises is a folder of the user's own.
 READERS: dict[Kind, Reader] = {
     "store": Reader("a packed store", set(), is_store, open_store),
-    "core50": Reader("a CORe50 folder", {"size", "test", "labels", "skip_bad"}, is_core50, CORe50),
+    "core50": Reader("a CORe50 folder", {"size", "test", "skip_bad"}, is_core50, CORe50),
     "cifar100": Reader("CIFAR-100", {"size", "labels", "sessions"}, is_cifar100, cifar100),
-    "clear": Reader("CLEAR", {"size", "skip_bad"}, is_clear, clear),
-    "tiny-imagenet": Reader(
-        "Tiny ImageNet", {"size", "sessions", "skip_bad"}, is_tiny_imagenet, tiny_imagenet
-    ),
-    "openloris": Reader(
-        "OpenLORIS-Object", {"size", "labels", "factors", "skip_bad"}, is_openloris, openloris
-    ),
+    "list": Reader("a folder with a list", {"size", "skip_bad"}, is_listed, listed),
     "folder": Reader("a class/session folder", _VIDEO_OPTIONS, Path.is_dir, folder),
 }
 _TAKES = {"rendered": ("rendered videos", {"size"})}
@@ -289,23 +265,3 @@ def _scene_values(source: str) -> dict[str, int]:
             f"the keys are {', '.join(SCENE_FIELDS)}"
         )
     return found
-
-
-def _written_size(path: Path) -> int | None:
-    scene = read_scene(path)
-    return scene.size if scene else None
-
-
-def _labelled_by_object(dataset: DataSet) -> DataSet:
-    """Label the training sessions of a data set of categories by their objects."""
-    pairs = list(zip(dataset.objects, dataset.train, strict=True))
-    category = {thing - 1: session.label for thing, session in pairs}
-    count = max(dataset.objects)
-    return DataSet(
-        name=dataset.name,
-        frames=dataset.frames,
-        train=tuple(replace(session, label=thing - 1) for thing, session in pairs),
-        test=(),
-        classes=tuple(f"o{i + 1}" for i in range(count)),
-        categories=tuple(category.get(i, 0) for i in range(count)),
-    )

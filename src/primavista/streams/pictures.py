@@ -6,14 +6,12 @@ They are the class-by-batch matrix of the paper, its table of protocols, and con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from primavista.errors import FileError, InputError, require_extra
+from primavista.errors import InputError, require_extra
 from primavista.media.frames import Frames, frame_at
 from primavista.media.images import centre_square
 from primavista.streams.dataset import DataSet, Stream
@@ -37,32 +35,12 @@ PALETTE = (
 )
 RED = "#E00000"
 BAND = "#DADADA"
-MAX_TILES = 20_000
+SHEET_ROWS, SHEET_COLUMNS = 20, 11
+MOST_NAMES = 60  # classes; the names of more would overlap
 
 
-@dataclass(frozen=True)
-class ProtocolRow:
-    """A row of the paper's table of protocols (`tab:nic`).
-
-    Args:
-        protocol: The name of the protocol.
-        batches: The number of batches.
-        initial_classes: The number of classes in batch 1.
-        initial_images: The number of images in batch 1.
-        incremental_classes: The fewest and the most classes in a later batch.
-        incremental_images: The mean number of images in a later batch.
-    """
-
-    protocol: str
-    batches: int
-    initial_classes: int
-    initial_images: int
-    incremental_classes: tuple[int, int]
-    incremental_images: float
-
-
-def protocol_row(stream: Stream) -> ProtocolRow:
-    """Compute the row of `tab:nic` for any stream.
+def protocol_row(stream: Stream) -> dict[str, str]:
+    """Compute the row of the paper's table of protocols, `tab:nic`, for any stream.
 
     The paper counts sessions as classes; here two sessions of one class count once.
 
@@ -70,7 +48,7 @@ def protocol_row(stream: Stream) -> ProtocolRow:
         stream: A stream with at least one batch.
 
     Returns:
-        The row.
+        The values as text, by the titles of their columns.
 
     Raises:
         InputError: If the stream has no batches.
@@ -79,11 +57,16 @@ def protocol_row(stream: Stream) -> ProtocolRow:
         raise InputError("the stream has no batches")
     classes = [len({session.label for session in batch}) for batch in stream.batches]
     images = [sum(map(len, batch)) for batch in stream.batches]
-    later = classes[1:] or [0]
+    later = sorted(set(classes[1:] or [0]))
     mean = sum(images[1:]) / max(1, len(images) - 1)
-    return ProtocolRow(
-        stream.name, len(classes), classes[0], images[0], (min(later), max(later)), mean
-    )
+    return {
+        "protocol": stream.name,
+        "batches": str(len(classes)),
+        "initial classes": str(classes[0]),
+        "initial images": str(images[0]),
+        "incremental classes": " to ".join(map(str, later[:1] + later[1:][-1:])),
+        "incremental images (mean)": f"{mean:.0f}",
+    }
 
 
 def order_matrix(stream: Stream) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -117,7 +100,7 @@ def first_batches(matrix: np.ndarray[Any, Any]) -> dict[int, int]:
 ONE_LINE_KEY = 5.8  # inches of a figure whose explanation has room in one line
 
 
-def draw_stream(stream: Stream, width: float | None = None, title: str = "") -> Figure:
+def draw_stream(stream: Stream, width: float) -> Figure:
     """Draw the class-by-batch matrix of the paper's `fig:nicv2`; needs the extra `plots`.
 
     A coloured cell means that the class has a session in the batch; colours are categories. A red
@@ -125,47 +108,21 @@ def draw_stream(stream: Stream, width: float | None = None, title: str = "") -> 
 
     Args:
         stream: Any stream.
-        width: The width of the figure in inches; by default it follows the number of batches.
-        title: The title; by default the name of the stream, and its run.
+        width: The width of the figure in inches.
 
     Returns:
         The matplotlib figure.
     """
     figures = require_extra("matplotlib.figure", "plots")
     matrix = order_matrix(stream)
-    rows, columns = matrix.shape
-    wide = width or min(24.0, max(7.0, 2.6 + 0.034 * columns + 2.6 * min(1.0, columns / 79)))
-    high = min(24.0, max(2.2, 1.2 + 0.115 * rows))
-    figure: Figure = figures.Figure(figsize=(wide, high), layout="constrained")
+    high = min(24.0, max(2.2, 1.2 + 0.115 * len(matrix)))
+    figure: Figure = figures.Figure(figsize=(width, high), layout="constrained")
     axes = figure.add_subplot()
     _draw_cells(axes, matrix, stream.data.categories)
     _label_axes(axes, stream, matrix)
-    run = f", run {stream.run}" if stream.run is not None else ""
-    axes.set_title(title or f"{stream.name}{run}", fontsize=8.5, fontweight="bold", loc="left")
+    title = f"{stream.name}, run {stream.run}"
+    axes.set_title(title, fontsize=8.5, fontweight="bold", loc="left")
     return figure
-
-
-def save_stream_picture(stream: Stream, path: str | Path, dpi: int = 160) -> Path:
-    """Write the picture of `draw_stream` to a file.
-
-    Args:
-        stream: Any stream.
-        path: The file; its suffix says how (.png, .svg, .pdf). Without one, .png is added.
-        dpi: The resolution of pixel formats.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        FileError: If it cannot be written.
-    """
-    figure, path = draw_stream(stream), Path(path)
-    path = path if path.suffix else path.with_name(path.name + ".png")
-    try:
-        figure.savefig(path, dpi=dpi)
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot write the picture {path}: {error}") from error
-    return path
 
 
 def _draw_cells(axes: Any, matrix: np.ndarray[Any, Any], categories: Sequence[int]) -> None:
@@ -198,22 +155,11 @@ def _box(column: int, row: int, wider: float = 0.0) -> list[tuple[float, float]]
 
 
 def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None:
-    categories = stream.data.categories[: len(matrix)]
-    edges = [row for row in range(1, len(categories)) if categories[row] != categories[row - 1]]
-    if len(edges) < len(categories) - 1:
-        # Some category has several classes: name the groups instead of each class.
-        for edge in edges:
-            axes.axhline(edge + 0.5, color="#999999", linewidth=0.4, zorder=1)
-        starts = [0, *edges]
-        stops = [*edges, len(categories)]
-        axes.set_yticks([(a + b + 1) / 2 for a, b in zip(starts, stops, strict=True)])
-        axes.set_yticklabels([_group(stream.data.classes[a]) for a in starts], fontsize=8)
-    elif len(categories) <= 60:
-        axes.set_yticks(range(1, len(categories) + 1))
-        axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=7)
-    for tick, colour in zip(axes.get_yticklabels(), _tick_colours(categories, edges), strict=False):
-        box = {"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15"}
-        tick.set_bbox(box | {"linewidth": 1.2})
+    names = stream.data.classes[: len(matrix)]
+    if len(names) <= MOST_NAMES:
+        axes.set_yticks(range(1, len(names) + 1), names, fontsize=7)
+    else:
+        axes.set_yticks([])
     axes.tick_params(length=0, axis="y")
     key = ("red frame: first session of a class;", "grey band: batch with a new class")
     between = "\n" if axes.figure.get_figwidth() < ONE_LINE_KEY else " "
@@ -222,47 +168,22 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         axes.spines[side].set_visible(False)
 
 
-def _tick_colours(categories: Sequence[int], edges: Sequence[int]) -> list[str]:
-    rows = [0, *edges] if len(edges) < len(categories) - 1 else range(len(categories))
-    return [PALETTE[categories[row] % len(PALETTE)] for row in rows]
-
-
-def _group(name: str) -> str:
-    head, _, last = name.rpartition(" ")
-    return head if head and last.isdigit() else name
-
-
-def contact_sheet(
-    data: DataSet,
-    *,
-    classes: Sequence[int] | None = None,
-    columns: int | None = None,
-    tile: int = 64,
-) -> Image.Image:
+def contact_sheet(data: DataSet, tile: int = 64) -> Image.Image:
     """Make a sheet of small pictures: the middle frame of each session, in one row per class.
 
-    The numbers of test sessions are blue. One frame is read at a time.
+    There are at most 20 rows and 11 columns; of more classes, every second or third is shown. The
+    numbers of test sessions are blue. One frame is read at a time.
 
     Args:
-        data: The data set.
-        classes: The labels of the rows; all by default.
-        columns: The largest number of columns; by default the number of sessions.
+        data: The data set, with at least one class.
         tile: The side of a picture in pixels.
 
     Returns:
         The sheet as a PIL image.
-
-    Raises:
-        InputError: If the sheet would be too large, or empty.
     """
-    labels = range(len(data.classes)) if classes is None else classes
+    labels = range(0, len(data.classes), -(-len(data.classes) // SHEET_ROWS))
     sessions = (*data.train, *data.test)
-    numbers = sorted({session.number for session in sessions})[:columns]
-    if not 1 <= len(labels) * len(numbers) <= MAX_TILES or not 8 <= tile <= 1024:
-        raise InputError(
-            f"a sheet of {len(labels)} x {len(numbers)} pictures of {tile} pixels: "
-            f"choose 1 to {MAX_TILES:,}, of 8 to 1024"
-        )
+    numbers = sorted({session.number for session in sessions})[:SHEET_COLUMNS]
     middles = {(s.label, s.number): (s.start + s.stop) // 2 for s in reversed(sessions)}
     tested = {session.number for session in data.test}
     font = ImageFont.load_default(max(9, tile // 5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import cycle, groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -16,24 +16,20 @@ from primavista.errors import FileError, InputError
 from primavista.media.images import read_image
 from primavista.media.video import BadFiles
 from primavista.progress import Progress
-from primavista.streams.conventions import category_names, object_names
+from primavista.streams.conventions import object_names
 from primavista.streams.core50.layout import core50_folder, picture_sessions
 from primavista.streams.dataset import (
     CORe50Facts,
     DataSet,
-    Labels,
-    Origin,
     SessionKey,
     TestFrames,
 )
-from primavista.streams.rendered.scene import read_scene
 from primavista.streams.session_files import SessionFiles, file_facts, readable_sessions
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
 TOTAL_FRAMES = 164_866
 REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
-PUBLISHED_MULTIPLE = 100  # published accuracies are over a multiple of this number of frames
 
 Sessions = Mapping[SessionKey, SessionFiles]
 
@@ -45,71 +41,43 @@ class CORe50(DataSet):
 
     Args:
         path: The folder that holds `s1` .. `s11`, or `core50_128x128` with them.
-        labels: "object" for 50 classes, "category" for 10.
         test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
             list: every 20th frame of the full test set in the order of the official lists, 2,249.
-            "published" is what the public results use: the reduced list padded to a multiple of
-            100 by its own first frames, 2,300.
         size: The side of the frames in pixels. The default is the size on disk.
         skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while `skip_bad` checks pictures.
 
     Raises:
         InputError: If an argument is out of range.
-        FileError: If the folder does not hold CORe50 but, for instance, a rendered scene, or a
-            file is damaged.
+        FileError: If the folder does not hold CORe50, or a file is damaged.
     """
 
     def __init__(
         self,
         path: str | Path,
-        labels: Labels = "object",
         test: TestFrames = "reduced",
         *,
         size: int | None = None,
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        if labels not in ("object", "category"):
-            raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
         if test not in get_args(TestFrames):
-            raise InputError(f"test must be 'reduced', 'full' or 'published'; got {test!r}")
+            raise InputError(f"test must be 'reduced' or 'full'; got {test!r}")
         folder, bad = core50_folder(path), BadFiles(skip_bad)
-        if read_scene(folder) is not None:
-            raise FileError(
-                f"{folder} holds videos that `primavista data render` drew, not CORe50: "
-                'open it with folder(...), in a plan with kind = "folder"'
-            )
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
         sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
         files = _training_files(sessions, folder) + _test_files(sessions, test)
-        classes, categories = _classes(sessions, labels)
-        labelled = [replace(one, label=_label(one.label, labels)) for one in files]
+        objects = max(thing for _, thing in sessions)  # classes up to the last existing object
         super().__init__(
-            **file_facts(labelled, side),
+            **file_facts(files, side),
             name=_name(sessions),
-            classes=classes,
-            categories=categories,
-            origin=Origin(folder, tuple(one.label + 1 for one in files if not one.is_test)),
-            core50=CORe50Facts(labels, test, _count(sessions) == TOTAL_FRAMES),
+            classes=object_names(objects, OBJECTS_PER_CATEGORY),
+            categories=tuple(i // OBJECTS_PER_CATEGORY for i in range(objects)),
+            origin=folder,
+            core50=CORe50Facts(test, _count(sessions) == TOTAL_FRAMES),
             note=bad.note,
-            skipped=bad.skipped,
         )
-
-
-def _label(thing: int, labels: Labels) -> int:
-    return thing if labels == "object" else thing // OBJECTS_PER_CATEGORY
-
-
-def _classes(sessions: Sessions, labels: Labels) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names and categories of the classes, up to the last existing object."""
-    objects = max(thing for _, thing in sessions)
-    if labels == "category":
-        names = category_names(-(-objects // OBJECTS_PER_CATEGORY))
-        return names, tuple(range(len(names)))
-    names = object_names(objects, OBJECTS_PER_CATEGORY)
-    return names, tuple(i // OBJECTS_PER_CATEGORY for i in range(objects))
 
 
 def _key(one: SessionFiles) -> SessionKey:
@@ -143,9 +111,6 @@ def _test_files(sessions: Sessions, test: TestFrames) -> list[SessionFiles]:
     frames = [(key, path) for key in keys for path in sessions[key].pictures]
     if test != "full":
         frames = frames[::REDUCED_EVERY]
-    if test == "published":  # the reduced list, padded by its own first frames
-        missing = -len(frames) % PUBLISHED_MULTIPLE
-        frames = list(islice(cycle(frames), len(frames) + missing))
     return [
         replace(sessions[key], pictures=tuple(path for _, path in chosen), is_test=True)
         for key, chosen in groupby(frames, key=lambda frame: frame[0])

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from primavista.errors import FileError
-from primavista.streams.rendered.scene import read_scene
 from primavista.streams.session_files import SessionFiles
 
 NAME = re.compile(
     r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE
 )
 _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
+DOWNLOAD = "docs/guides/paper.md says how to get CORe50"
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
 
 
@@ -51,30 +51,21 @@ def core50_folder(path: str | Path) -> Path:
         The absolute path of the folder.
 
     Raises:
-        FileError: If there is no such folder. The message says how to download CORe50.
+        FileError: If there is no such folder.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise FileError(
-            f"there is no folder {folder}. To download CORe50 into it: "
-            f"primavista data core50 {folder}"
-        )
+        raise FileError(f"there is no folder {folder}. {DOWNLOAD}")
     return folder.resolve()
 
 
 def is_core50(path: str | Path) -> bool:
     """Return True if a path holds CORe50's pictures, as `CORe50` reads them.
 
-    Pictures that `primavista data render` wrote have the same names, and are a folder of the
-    user's own.
-
     Args:
         path: A folder; it need not exist.
     """
-    folder = Path(path).expanduser()
-    if read_scene(folder) is not None:
-        return False
-    for _, _, object_folder in _object_folders(_pictures(folder)):
+    for _, _, object_folder in _object_folders(_pictures(Path(path).expanduser())):
         if any(_FILE.fullmatch(name) for name in os.listdir(object_folder)):
             return True
     return False
@@ -114,7 +105,7 @@ def picture_sessions(folder: Path) -> list[SessionFiles]:
     if not found:
         raise FileError(
             f"no CORe50 frames in {folder}: it should hold s1/o1/C_01_01_000.png and so on. "
-            f"To download them: primavista data core50 {folder}"
+            f"{DOWNLOAD}"
         )
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from primavista.errors import FileError
 from primavista.streams.core50.layout import core50_folder, parse_name
 from primavista.streams.dataset import DataSet, Session, SessionKey
-from primavista.streams.official.picture_files import read_text
+from primavista.streams.listed import read_text
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10
@@ -48,8 +48,7 @@ def official_batches(
     """
     if protocol not in BATCHES or not 0 <= run < RUNS:
         return None
-    pairs = zip(dataset.train, dataset.objects, strict=True)
-    by_key = {(session.number, thing): session for session, thing in pairs}
+    by_key = {(session.number, session.label + 1): session for session in dataset.train}
     for folder in _order_folders(dataset, orders):
         for parent in PARENTS:
             lists = folder / parent / FOLDERS[protocol]
@@ -65,8 +64,7 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
         return [core50_folder(orders)]
     if dataset.origin is None:
         return []
-    home = dataset.origin.folder
-    return list(dict.fromkeys([home, home.parent]))
+    return list(dict.fromkeys([dataset.origin, dataset.origin.parent]))
 
 
 def read_list(path: Path) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""The rendered videos as a data set with CORe50's structure, and as files in CORe50's layout."""
+"""The rendered videos as a data set with CORe50's structure, and as files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from primavista.storage.disk import replacing, write_atomically
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.scene import SCENE, scene_classes, scene_name, scene_sessions
+from primavista.streams.rendered.scene import scene_classes, scene_name, scene_sessions
 
+SCENE = ".scene.json"  # hidden: it is no part of the data
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
 WHOLE_SESSION_SHARE = 8
@@ -113,15 +114,15 @@ class RenderedFrames:
 def write(
     scene: Scene,
     folder: str | Path,
-    format: Literal["png", "jpg", "mp4"] = "png",
+    format: Literal["png", "mp4"] = "png",
     progress: Progress | None = None,
     device: str | torch.device = "cpu",
 ) -> Path:
-    """Write a scene in CORe50's layout; the same call resumes after an interruption.
+    """Write a scene as a folder of objects; the same call resumes after an interruption.
 
-    The files are `s1/o1/C_01_01_000.png` (session, object, frame), or `s1/o1.mp4` at 20 frames per
-    second. Pictures as png are lossless; jpg (quality 95) and mp4 (x264) are not. `scene.json` in
-    the folder describes its contents.
+    The files are `cup 1/s1/000.png` (object, session, frame), or `cup 1/s1.mp4` at 20 frames per
+    second. Pictures are lossless, videos (x264) are not. `.scene.json` in the folder describes its
+    contents.
 
     Args:
         scene: The scene to render.
@@ -137,30 +138,29 @@ def write(
         InputError: If the folder holds another scene or other files.
         FileError: If it cannot be written; files written so far are kept.
     """
-    if format not in ("png", "jpg", "mp4"):
-        raise InputError(f"format must be png, jpg or mp4; got {format!r}")
+    if format not in ("png", "mp4"):
+        raise InputError(f"format must be png or mp4; got {format!r}")
     if format == "mp4" and scene.size % 2:
         raise InputError(
             f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png"
         )
     target = Path(folder).expanduser()
+    suffix = ".mp4" if format == "mp4" else ""
     advice = "Make room or choose another folder; what is written is kept"
     with file_errors("write in", target, advice):
         _claim(target, {"scene": asdict(scene), "format": format})
-        sessions = list(scene_sessions(scene))
+        sessions, (names, _) = list(scene_sessions(scene)), scene_classes(scene)
         for done, (object, session) in enumerate(sessions, 1):
-            final = target / f"s{session}" / (f"o{object}.mp4" if format == "mp4" else f"o{object}")
+            final = target / names[object - 1] / f"s{session}{suffix}"
             if not final.exists():
                 pictures = render(scene, object, session, device=device).cpu().numpy()
-                _write_session(final, pictures, object, session, format)
+                _write_session(final, pictures, format)
             if progress:
                 progress(done * scene.frames, len(sessions) * scene.frames)
     return target
 
 
-def _write_session(
-    final: Path, pictures: ImageArray, object: int, session: int, format: str
-) -> None:
+def _write_session(final: Path, pictures: ImageArray, format: str) -> None:
     """Write a folder of pictures or a video, which gets its name only when it is complete."""
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(final)
@@ -171,12 +171,10 @@ def _write_session(
                 disk.sync(video)
         disk.sync_folder(final.parent)
         return
-    options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
     with replacing(final) as part:
         part.mkdir()
         for i, picture in enumerate(pictures):
-            name = f"C_{session:02d}_{object:02d}_{i:03d}.{format}"
-            Image.fromarray(picture).save(part / name, **options)
+            Image.fromarray(picture).save(part / f"{i:03d}.png", compress_level=1)
         disk.sync_all()  # a folder with its final name must be complete, even after a power cut
     disk.sync_folder(final.parent)
 
@@ -208,10 +206,8 @@ def _claim(target: Path, record: dict[str, Any]) -> None:
     try:
         found = (target / SCENE).read_text()
     except FileNotFoundError:
-        if any(target.glob("s*/o*")):
-            raise InputError(
-                f"{target} holds other files in CORe50's layout: choose an empty folder"
-            ) from None
+        if any(target.iterdir()):
+            raise InputError(f"{target} holds other files: choose an empty folder") from None
         write_atomically(target / SCENE, text.encode())
         return
     if found != text:

@@ -1,17 +1,13 @@
-"""Scenes: what is rendered, and its description in a folder that holds its pictures or videos."""
+"""Scenes: what is rendered."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError
 from primavista.streams.conventions import object_names
 
-SCENE = "scene.json"
 # The smallest and the largest value of each number of a scene.
 BOUNDS = {
     "categories": (1, 1000),
@@ -21,7 +17,7 @@ BOUNDS = {
     "size": (8, 2048),
     "seed": (-(2**63), 2**63 - 1),
 }
-MAX_OBJECTS = 9999  # CORe50's file names have four digits for them
+MAX_OBJECTS = 9999
 MAX_FRAMES = 10_000_000
 
 
@@ -69,44 +65,6 @@ class Scene:
                 f"a Scene has at most {MAX_FRAMES:,} frames "
                 f"(categories x objects x sessions x frames), got {total:,}"
             )
-
-
-def read_scene(folder: Path) -> Scene | None:
-    """Read the description of the scene that `primavista data render` wrote to a folder.
-
-    Args:
-        folder: Any folder; it need not exist.
-
-    Returns:
-        The scene; None if the folder has no scene.json of ours.
-
-    Raises:
-        FileError: If scene.json is damaged.
-    """
-    try:
-        record = json.loads((folder / SCENE).read_bytes())
-        if isinstance(record, dict) and set(record) == {"scene", "format"}:
-            return Scene(**record["scene"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise FileError(
-            f"cannot read the description of a scene in {folder / SCENE} ({error}): "
-            "restore it, or delete it if primavista did not write it"
-        ) from error
-    return None  # the file belongs to another program
-
-
-def render_command(folder: Path) -> str:
-    """Return the command that writes or completes the scene in a folder, for messages.
-
-    Args:
-        folder: A folder for which `read_scene` returns a scene.
-    """
-    record = json.loads((folder / SCENE).read_bytes())
-    options = {"format": record["format"], **record["scene"]}
-    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items()]
-    return " ".join(["primavista data render", shlex.quote(str(folder)), *words])
 
 
 def scene_name(scene: Scene) -> str:

@@ -6,6 +6,6 @@ so that its presence means that the store is complete.
 """
 
 from primavista.streams.store.packing import pack
-from primavista.streams.store.reading import Store, is_store, open_store, verify
+from primavista.streams.store.reading import Store, damaged_sessions, is_store, open_store
 
-__all__ = ["Store", "is_store", "open_store", "pack", "verify"]
+__all__ = ["Store", "damaged_sessions", "is_store", "open_store", "pack"]

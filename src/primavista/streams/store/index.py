@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from primavista.arrays import as_numpy
 from primavista.errors import FileError, file_errors
 from primavista.media.frames import Frames
-from primavista.streams.dataset import CORe50Facts, DataSet, Origin, Session
+from primavista.streams.dataset import CORe50Facts, DataSet, Session
 
 FORMAT = 1
 CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
@@ -48,7 +48,6 @@ class StoreIndex:
         chunk: The number of frames per chunk.
         format: The version of the file format.
         folder: For CORe50, the folder that it was packed from, which may hold official orders.
-        objects: For CORe50, the object that each training session shows.
         core50: The facts of CORe50; None for other data.
     """
 
@@ -64,7 +63,6 @@ class StoreIndex:
     chunk: int = CHUNK
     format: int = FORMAT
     folder: str = field(default="", compare=False)
-    objects: tuple[int, ...] = field(default=(), compare=False)
     core50: CORe50Facts | None = field(default=None, compare=False)
 
     @property
@@ -105,7 +103,6 @@ class StoreIndex:
 
     def facts(self, frames: Frames) -> dict[str, Any]:
         """Return the arguments of `DataSet` for this index with the given frames."""
-        has_origin = self.folder and len(self.objects) == len(self.train)
         return {
             "name": self.name,
             "frames": frames,
@@ -113,7 +110,7 @@ class StoreIndex:
             "test": tuple(Session(*row) for row in self.test),
             "classes": self.classes,
             "categories": self.categories,
-            "origin": Origin(Path(self.folder), self.objects) if has_origin else None,
+            "origin": Path(self.folder) if self.folder else None,
             "core50": self.core50,
         }
 
@@ -146,8 +143,7 @@ def make_index(data: DataSet) -> StoreIndex:
         height=height,
         width=width,
         probe=hashlib.sha256(some.tobytes()).hexdigest(),
-        folder=str(data.origin.folder) if data.origin else "",
-        objects=data.origin.objects if data.origin else (),
+        folder=str(data.origin or ""),
         core50=data.core50,
     )
 

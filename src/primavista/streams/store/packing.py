@@ -46,8 +46,8 @@ def pack(
     Args:
         data: The data set.
         path: The folder of the store; it is made if it does not exist.
-        workers: The number of processes. By default there is one per core if decoding takes long
-            enough to pay for starting them. Frames that cannot be sent to another process (made by
+        workers: The number of processes. By default there is one per core if there are enough
+            frames to pay for starting them. Frames that cannot be sent to another process (made by
             a lambda, for example) are decoded in this one.
         progress: Called with (done, total), in frames.
 

@@ -116,28 +116,6 @@ class Store(DataSet):
         return DataSet(**packed.index.facts(frames))
 
 
-@dataclass(frozen=True)
-class StoreReport:
-    """The result of `verify`.
-
-    Args:
-        frames: The number of frames in the store.
-        chunks: The number of chunks.
-        bad: The numbers of the damaged chunks.
-        sessions: The sessions, as text, that have frames in damaged chunks.
-    """
-
-    frames: int
-    chunks: int
-    bad: tuple[int, ...]
-    sessions: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """True if every bit is as it was packed."""
-        return not self.bad
-
-
 def is_store(path: Path) -> bool:
     """Return True if a folder holds a packed store, finished or not.
 
@@ -173,7 +151,7 @@ def open_store(path: str | Path) -> Store:
     return Store(path=folder, **index.facts(PackedFrames(folder, index)))
 
 
-def verify(path: str | Path, progress: Progress | None = None) -> StoreReport:
+def damaged_sessions(path: str | Path, progress: Progress | None = None) -> list[str]:
     """Compare every chunk of a finished store with its checksum.
 
     Args:
@@ -181,21 +159,26 @@ def verify(path: str | Path, progress: Progress | None = None) -> StoreReport:
         progress: Called with (done, total), in frames.
 
     Returns:
-        Which chunks are damaged, and the sessions that they belong to.
+        The sessions, as text, that have frames in damaged chunks; empty if every bit is as it was
+        packed.
 
     Raises:
         FileError: If the store cannot be opened.
     """
     store = open_store(path)
     index, checksums = load_index(store.path / INDEX)
-    bad = []
+    damaged: list[str] = []
     for chunk in range(index.chunks):
+        start, stop = index.bounds(chunk)
         if chunk_checksum(store.path, index, chunk) != checksums[chunk]:
-            bad.append(chunk)
+            damaged += [
+                f"{store.classes[session.label]}, session {session.number}"
+                for session in (*store.train, *store.test)
+                if session.start < stop and start < session.stop
+            ]
         if progress:
-            progress(index.bounds(chunk)[1], index.count)
-    damaged = _sessions_in(store, [index.bounds(chunk) for chunk in bad])
-    return StoreReport(index.count, index.chunks, tuple(bad), damaged)
+            progress(stop, index.count)
+    return list(dict.fromkeys(damaged))
 
 
 def finished_chunks(folder: Path) -> dict[int, str]:
@@ -226,12 +209,3 @@ def _not_finished(folder: Path) -> FileError:
         "done. Pack the same data set to the same path to finish it (primavista data pack SOURCE "
         "STORE), or delete the folder"
     )
-
-
-def _sessions_in(store: Store, spans: list[tuple[int, int]]) -> tuple[str, ...]:
-    """The sessions that have frames in these spans."""
-    names = []
-    for session in (*store.train, *store.test):
-        if any(session.start < stop and start < session.stop for start, stop in spans):
-            names.append(f"{store.classes[session.label]}, session {session.number}")
-    return tuple(names)

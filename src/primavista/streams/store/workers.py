@@ -6,7 +6,6 @@ import hashlib
 import os
 import pickle
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -26,8 +25,8 @@ from primavista.media.frames import Frames
 from primavista.storage import disk
 from primavista.streams.store.index import FRAMES, StoreIndex
 
-# Seconds of work that pay for starting workers: each takes about three to import torch.
-WORTHWHILE_SECONDS = 15.0
+# Chunks that pay for starting workers, which take about three seconds to import torch.
+WORTHWHILE_CHUNKS = 16
 # Bytes. What is larger when pickled is not sent to workers: its frames are decoded already.
 LARGE = 64 * 2**20
 
@@ -42,8 +41,7 @@ def decode_chunks(
         index: The index of the store.
         folder: The folder of the store, whose file of frames exists.
         chunks: The numbers of the chunks to decode.
-        workers: The number of processes. None starts one per core, but only if decoding in this
-            process would take longer than starting them pays for.
+        workers: The number of processes. None starts one per core if there are enough chunks.
 
     Yields:
         The number of a chunk and its sha256, once its frames are safely on disk.
@@ -52,19 +50,12 @@ def decode_chunks(
         InputError: If the frames do not all have the size that the index gives.
         PrimavistaError: If a worker process ends early.
     """
-    todo, count = list(chunks), workers or usable_cores()
-    can_share = count > 1 and len(todo) > 1 and _can_be_sent(frames)
-    while todo:
-        if can_share and workers is not None:
-            break
-        began = time.perf_counter()
-        chunk = todo.pop(0)
+    count = workers or (usable_cores() if len(chunks) >= WORTHWHILE_CHUNKS else 1)
+    if min(count, len(chunks)) > 1 and _can_be_sent(frames):
+        yield from _in_processes(frames, index, folder, chunks, min(count, len(chunks)))
+        return
+    for chunk in chunks:
         yield chunk, _write_chunk(frames, index, folder, chunk)
-        left = (time.perf_counter() - began) * len(todo)
-        if can_share and left > WORTHWHILE_SECONDS:
-            break
-    if todo:
-        yield from _in_processes(frames, index, folder, todo, min(count, len(todo)))
 
 
 def usable_cores() -> int:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.frames import LazyFrames
 from primavista.media.images import ImageArray, centre_square
-from primavista.streams.dataset import DataSet, Labels, Session, consecutive_sessions
+from primavista.streams.dataset import DataSet, Session, consecutive_sessions
 
 ARCHIVE = "cifar-100-binary.tar.gz"
 FOLDER = "cifar-100-binary"
@@ -41,7 +42,11 @@ def is_cifar100(path: str | Path) -> bool:
 
 
 def cifar100(
-    path: str | Path, labels: Labels = "object", *, size: int | None = None, sessions: int = 1
+    path: str | Path,
+    labels: Literal["object", "category"] = "object",
+    *,
+    size: int | None = None,
+    sessions: int = 1,
 ) -> DataSet:
     """Open CIFAR-100 from its official files; nothing in them is executed or unpacked to disk.
 
