@@ -122,8 +122,8 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
     assert {row["runs"] for row in rows.values()} == {"1"}
     # the same rule as ours, on the same features
     assert len({row["final accuracy (%)"] for row in rows.values()}) == 1
+    assert any("#123abc" in figure.read_text("utf-8") for figure in out.rglob("*.svg"))
     page = (out / "report.html").read_text("utf-8")
-    assert "#123abc" in page
     assert "lab_of_a_test.nets:small" in page
     assert not (out / "tables" / "stale.csv").exists()
 
