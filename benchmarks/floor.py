@@ -118,7 +118,7 @@ def serve(programs: Path, folder: Path, minutes: float) -> None:
             lessons += 1
             pause = min(end, time.monotonic() + PAUSE)
             while time.monotonic() < pause:
-                asked = {"frames": ("frame.jpg", jpeg(videos[name][answers % 20]), "image/jpeg")}
+                asked = {"frame": ("frame.jpg", jpeg(videos[name][answers % 20]), "image/jpeg")}
                 httpx.post(f"{running.url}/api/predict", files=asked).raise_for_status()
                 answers += 1
                 time.sleep(0.2)
