@@ -134,12 +134,12 @@ def _below(most: float, usual: float, spread: float, freedom: float) -> Stranger
 def frame_correlation(
     frames: Floats, means: Floats, columns: Integers, strangers: Strangers
 ) -> float:
-    """rho = 1 - W / sigma^2,  W = (SIMILAR_LESSONS (1 - SIMILAR) sigma^2 + sum_l d_l^2) / count
+    """rho = 1 - W / sigma^2,  W = (n (1 - SIMILAR) sigma^2 + sum_l d_l^2) / (n + L)
 
     Estimate the correlation of the likeness of two frames of one clip of a stranger. d_l is the
     difference of the likeness of a frame of lesson l and of the mean of the lesson, both to the
-    most similar other class, less its mean over the lessons. W is thus the variance within clips.
-    It has a prior, as if `SIMILAR_LESSONS` lessons had the correlation `SIMILAR`.
+    most similar other class, less its mean over the L lessons. W is thus the variance within clips.
+    It has a prior, as if n = `SIMILAR_LESSONS` lessons had the correlation `SIMILAR`.
 
     Args:
         frames: The likeness of a frame of each lesson to each class, L x K.
