@@ -70,6 +70,23 @@ def test_a_threshold_takes_the_same_share_of_strangers_for_clips_of_any_length(c
         assert (np.mean(ranks, axis=1) >= 0.9).mean() < 0.02
 
 
+@pytest.mark.parametrize(
+    ("familiarity", "confidence", "answer"),
+    [
+        (0.9, 0.3, "known"),  # whatever its probability: the threshold is about strangers alone
+        (0.89, 0.5, "likely"),
+        (0.6, 0.9, "likely"),
+        (0.89, 0.49, "unknown"),
+        (0.59, 0.9, "unknown"),
+    ],
+)
+def test_a_likely_name_is_more_probable_than_all_others_together(familiarity, confidence, answer):
+    assert AnswerRule(0.9, ranked=True).answer(confidence, 5, familiarity) == answer
+    # without a rank among strangers nothing promises that two of three are right
+    plain = AnswerRule(0.9).answer(confidence, 5, familiarity)
+    assert plain == ("known" if familiarity >= 0.9 else "unknown")
+
+
 def test_ranks_are_fused_by_hand():
     """z = 1.2816 and 0.8416: 1.0616 / sqrt(0.5 + 0.25) = 1.2258, whose rank is 0.8899."""
     frames = [told(0.9, 0.1, familiarity=0.9), told(0.8, 0.2, familiarity=0.8)]
