@@ -80,16 +80,17 @@ def test_two_classes_that_are_alike_are_one_observation():
 
 
 def test_the_spread_is_that_of_the_values_above_the_mean():
-    """Three classes; the largest values are 0.4, 0.6 and 0.8, with 0.1 between them and the next.
+    """Three classes; the largest values are 0.4, 0.6 and 0.9, with 0.1 between them and the next.
 
-    Above the mean of 0.6 is only 0.8, a third of the classes: 2 (0.2^2) / 3. The prior counts for
-    four classes, the three classes for two.
+    Above the mean is only 0.9, a third of the classes. The prior counts for four classes, the three
+    classes for two.
     """
-    likeness = np.array([[0, 0.3, 0.4], [0.6, 0, 0.5], [0.8, 0.7, 0]])
-    told = expected_strangers(likeness, np.arange(3), 0.1)
-    variance = (4 * 0.1**2 + 2 * 2 * 0.2**2 / 3) / 5
+    likeness = np.array([[0, 0.3, 0.4], [0.6, 0, 0.5], [0.9, 0.8, 0]])
+    told = expected_strangers(likeness, np.arange(3), 0.1, most=2)
+    mean = 1.9 / 3
+    variance = (4 * 0.1**2 + 2 * 2 * (0.9 - mean) ** 2 / 3) / 5
     assert told.freedom == 5
-    usual = (0.25 * 0.2 + 2 * (0.6 + 0.1 / 4)) / 2.25
+    usual = (0.25 * 0.2 + 2 * (mean + 0.1 / 4)) / 2.25
     assert told.usual == pytest.approx(usual)
     assert told.spread == pytest.approx((variance * (1 + 1 / 2.25)) ** 0.5)
     # strangers stay well below the likeness of the mean of a class
