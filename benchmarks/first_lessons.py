@@ -311,18 +311,24 @@ def file_of(args: argparse.Namespace, name: str) -> Path:
     return file
 
 
-def main() -> None:
+def task_options(about: str | None, rules: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser of the options that choose data sets, columns and rules."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--cache", type=Path, default=Path("results/packed"))
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
+    parser.add_argument("--rules", nargs="+", default=list(rules), choices=list(rules))
     parser.add_argument("--columns", nargs="+", help="only these")
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
+    return parser
+
+
+def main() -> None:
+    parser = task_options(__doc__, list(RULES))
     parser.add_argument("--features", action="store_true", help="compute the features and stop")
     parser.add_argument("--device", default="cpu", help="of the network and the renderer")
     parser.add_argument("--lines", type=Path, default=Path("results/first_lessons.jsonl"))

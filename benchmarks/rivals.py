@@ -20,15 +20,13 @@ Sums of N frames of dimension D are solved as N equations if N < D, which change
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
-from first_lessons import SETS, Floats, Task, all_tasks, by_lessons
+from first_lessons import Floats, Task, all_tasks, by_lessons, task_options
 
 PROJECTION = 10_000  # random features of RanPAC and ACIL, 5,000 of KLDA
 LAMBDAS = 10.0 ** np.arange(-8, 9)  # RanPAC's choice
@@ -189,18 +187,7 @@ def accuracy(name: str, task: Task) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--cache", type=Path, default=Path("results/packed"))
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    names = ["prima", *RULES]
-    parser.add_argument("--rules", nargs="+", default=names, choices=names)
-    parser.add_argument("--columns", nargs="+", help="only these")
-    parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
-    parser.add_argument("--splits", type=int, default=3)
+    parser = task_options(__doc__, ["prima", *RULES])
     parser.set_defaults(features=False, device="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
+from primavista.cli.app import app
 from primavista.storage import learner_file
 from primavista.streams.rendered.renderer import Scene, render
 
@@ -15,6 +17,16 @@ from ..streams import media
 
 SCENE = Scene(categories=4, objects=1, sessions=4, frames=16, size=64)
 THINGS = {"plug": 1, "phone": 2, "scissors": 3}
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def done(*arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
 
 
 @pytest.fixture(scope="session")

@@ -6,21 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.cli.app import app
 from primavista.storage.disk import BusyError, file_lock
 
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
+from .conftest import call, done
 
 
 @pytest.fixture

@@ -20,30 +20,18 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.cli.app import app
 from primavista.cli.learn import find_lessons, learn_shown
 from primavista.media import camera
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, FileLock, file_lock
 
 from ..streams import media
-from .conftest import on_terminal, renamed
+from .conftest import call, done, on_terminal, renamed
 
 SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dslda.pv"
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
 
 
 def lines(text: str) -> list[dict[str, Any]]:

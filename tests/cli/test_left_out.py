@@ -10,22 +10,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.cli.app import app
+
+from .conftest import call, done
 
 INSTALL = 'pip install "primavista[heic]"'
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
 
 
 def grey(shade: int) -> Image.Image:

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.annotate import draw
-from primavista.cli.app import app
 from primavista.cli.frames import SampledFrame
 from primavista.cli.recognise import Recogniser, Sighting, tally
 from primavista.learner import watch
@@ -30,18 +28,9 @@ from primavista.media import camera
 from primavista.storage import learner_file as files
 
 from ..streams import media
+from .conftest import call, done
 
 av = pytest.importorskip("av")
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: object) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
 
 
 def lines(*arguments: object) -> list[dict[str, Any]]:
