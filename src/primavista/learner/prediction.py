@@ -116,8 +116,9 @@ class AnswerRule:
     """When an answer is known, likely or unknown.
 
     An answer is known if the frame looks more like what was taught than the share `threshold` of
-    strangers. Otherwise it is likely if it looks more so than `LIKELY_FROM` of them and the name
-    has at least `LIKELY_CONFIDENCE`: then more than two of three names are right.
+    strangers does. Otherwise it is likely if the frame looks more like it than `LIKELY_FROM` of
+    them and the name has a probability of at least `LIKELY_CONFIDENCE`. docs/lab/unknown.md says
+    how many of these names are right.
 
     Args:
         threshold: The threshold of the learner, from 0 to 1.
