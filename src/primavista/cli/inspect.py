@@ -88,7 +88,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
         "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
-        "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
+        "threshold": f"{facts['threshold']:g} (from it on an answer is known)",
         "lessons": str(len(facts["lessons"])),
         "undo": "the last change can be taken back" if facts["undo"] else "nothing to take back",
         "objects": str(len(facts["classes"])) if facts["classes"] else "none yet: primavista learn",
