@@ -127,12 +127,17 @@ def test_claims_take_their_cells_from_any_group(tmp_path: Path) -> None:
     put(tmp_path, "cwr*", "nic", MORE)
     put(tmp_path, "ar1*", "nicv2-391", SAME, lr_head=1e-4)
     put(tmp_path, "ar1*", "nicv2-391", SAME, r_max=3, d_max=5)  # whole numbers are the same values
-    put(tmp_path, "ar1*", "nicv2-391", MORE, guard="penalty")
+    put(tmp_path, "ar1*", "nicv2-391", MORE, path="displacement")
+    put(tmp_path, "ar1*", "nicv2-391", MORE, path="displacement", guard="penalty")
+    put(tmp_path, "dslda", "nicv2-391", (1.0, 2.0, 3.0))
+    put(tmp_path, "dslda", "nicv2-391", (90.0, 91.0, 92.0), tune=True)
     put(tmp_path, "ar1*", "nicv2-391", MORE, freeze="none", norm="bn")  # two changes: another thing
     found = {title: claim.verdict.text for title, claim in check(tmp_path).items()}
     assert found == {
         "Renormalisation lets AR1* learn from small batches, and helps with larger ones": "holds",
         "AR1* is better than CWR*, less so with smaller batches, and equal with 391": "holds",
+        "DSLDA is below CWR* and AR1*": "holds",
+        "DSLDA on features that batch 1 has trained is below CWR* and AR1*": "does not hold",
         "CWR+ does not suit NIC; CWR* does": "holds",
         "Modulating the learning rate is as good as the penalty": "holds",
         "AR1* still works with r_max 3 and d_max 5": "open: the mean disagrees",
@@ -182,7 +187,9 @@ def test_the_advantage_of_ar1_shrinks(tmp_path: Path) -> None:
     for protocol, gain in (("nicv2-79", 6.0), ("nicv2-196", 3.0), ("nicv2-391", 0.5)):
         put(tmp_path, "cwr*", protocol, SAME)
         put(tmp_path, "ar1*", protocol, tuple(x + gain + 0.1 * run for run, x in enumerate(SAME)))
-    claim = check(tmp_path)[CLAIMS[4]["title"]]
+    claim = check(tmp_path)[
+        "AR1* is better than CWR*, less so with smaller batches, and equal with 391"
+    ]
     assert [(one.where, one.expected) for one in claim.comparisons] == [
         ("NICv2-79", "better"),
         ("NICv2-196", "better"),
@@ -191,6 +198,45 @@ def test_the_advantage_of_ar1_shrinks(tmp_path: Path) -> None:
         ("NICv2-196 − 391", "better"),
     ]
     assert claim.verdict.text == "holds"
+
+
+def test_better_by_more_than_15_points(tmp_path: Path) -> None:
+    put(tmp_path, "ar1*", "nicv2-391", (60.0, 61.0))
+    put(tmp_path, "naive", "nicv2-391", (40.0, 41.0))
+    put(tmp_path, "lwf", "nicv2-391", (46.0, 47.0))  # by 14 only
+    claim = check(tmp_path)["AR1* is better than Naive, LwF and EWC by more than 15 points"]
+    assert [(one.what, one.estimate.difference) for one in claim.comparisons] == [
+        ("AR1* − Naive − 15", 5.0),
+        ("AR1* − LwF − 15", -1.0),
+    ]
+    assert claim.verdict.text == "holds in 1 of 2; does not hold in 1 of 2"
+
+
+def test_smaller_batches_cost_less_than_they_cost_naive(tmp_path: Path) -> None:
+    for strategy, coarse, fine in (("ar1*", 60.0, 55.0), ("cwr*", 50.0, 50.5), ("lwf", 27.0, 8.0)):
+        put(tmp_path, strategy, "nicv2-79", (coarse, coarse + 1))
+        put(tmp_path, strategy, "nicv2-391", (fine, fine + 1))
+    claim = check(tmp_path)["Smaller batches cost CWR* and AR1* little"]
+    assert [(one.what, one.where, one.estimate.difference) for one in claim.comparisons] == [
+        ("drop of LwF − drop of AR1*", "NICv2-79 − 391", 14.0),
+        ("drop of LwF − drop of CWR*", "NICv2-79 − 391", 19.5),
+    ]
+    assert claim.verdict.text == "holds"
+
+
+def test_both_sides_share_what_is_given(tmp_path: Path) -> None:
+    put(tmp_path, "ar1*", "nicv2-79", SAME, freeze="none")  # with the preset's path: not compared
+    put(tmp_path, "ar1*", "nicv2-79", SAME)
+    put(tmp_path, "ar1*", "nicv2-79", MORE, path="displacement")
+    put(tmp_path, "ar1*", "nicv2-79", SAME, path="displacement", freeze="none")
+    put(tmp_path, "ewc", "nicv2-79", SAME)
+    put(tmp_path, "ewc", "nicv2-79", SAME, guard="modulate")
+    found = check(tmp_path)
+    (freezing,) = found["Freezing the depthwise layers does not matter on NICv2"].comparisons
+    assert freezing.what == "AR1*, depthwise frozen − nothing frozen"
+    assert freezing.estimate.difference == pytest.approx((10 + 10.5 + 10.5) / 3)
+    (guard,) = found["Modulating the learning rate is as good as the penalty"].comparisons
+    assert (guard.what, guard.verdict.text) == ("EWC, modulation − penalty", "holds")
 
 
 def test_freezing_on_ni(tmp_path: Path) -> None:
@@ -258,5 +304,6 @@ def test_the_claims_plan_measures_every_claim(tmp_path: Path) -> None:
     claims = check(tmp_path)
     assert list(claims) == [claim["title"] for claim in CLAIMS]
     compared = [len(claim.comparisons) for claim in claims.values()]
-    #   norm of AR1*, of 4 others; 2 x 3 x 3; 3 x (2 + 2); 3 + 2; 2 x 3; 3 x 3; NIC and 3 NICv2; ...
-    assert compared == [3, 12, 18, 12, 5, 6, 9, 4, 1, 1, 5, 3, 3, 2, 3, 2, 9, 2]
+    # norm of AR1*, of 4 others; 2 x 3 x 3, of AR1* by 15; 2 x 2 drops; 3 x (2 + 2); 3 + 2; twice
+    # DSLDA, 2 x 3; 3 x 3; NIC and 3 NICv2; guard and freezing of AR1* and EWC; NI; ...
+    assert compared == [3, 12, 18, 9, 4, 12, 5, 6, 6, 9, 4, 2, 2, 5, 3, 3, 2, 2, 3, 2, 4, 9, 2]

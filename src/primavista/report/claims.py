@@ -16,6 +16,7 @@ from primavista.report.series import json_text
 from primavista.report.table import Difference, Row, Table, Tone, Verdict, format_value
 from primavista.report.texts import write_texts
 from primavista.report.titles import FREEZING, protocol_order, protocol_title
+from primavista.storage.settings import parse_setting
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.registry import strategy_info
 
@@ -162,10 +163,29 @@ def _title(strategy: str) -> str:
 def _sides(claim: Mapping[str, Any]) -> Iterator[tuple[str, Side, Side]]:
     """Return the title of each contrast of a claim, and the strategy and options of its sides."""
     for first, second in product(claim.get("first", ()), claim.get("second", ())):
-        yield f"{_title(first)} − {_title(second)}", (first, PRESET), (second, PRESET)
+        (ours, own), (theirs, other) = _side(first), _side(second)
+        what = f"{_title(ours)} − {_title(theirs)}"
+        yield what + "".join(f", {name}" for name in other), (ours, own), (theirs, other)
     for strategy in claim.get("strategies", ()):
         (first, own), (second, other) = claim["variants"].items()
-        yield f"{_title(strategy)}, {first} − {second}", (strategy, own), (strategy, other)
+        given = claim.get("given", {}).get(strategy, {})
+        what = f"{_title(strategy)}, {first} − {second}"
+        yield what, (strategy, {**given, **own}), (strategy, {**given, **other})
+
+
+def _side(text: str) -> Side:
+    """Read a strategy with an option, if it has one, as in `dslda:tune=true`."""
+    name, colon, setting = text.partition(":")
+    if not colon:
+        return name, PRESET
+    (option,), value = parse_setting(setting, "tune=true")
+    return name, {option: value}
+
+
+def _differing(strategy: str, protocol: str, options: Options) -> Options:
+    """Return the options of a side that differ from the preset."""
+    usual = all_options(strategy, protocol, {})
+    return {name: value for name, value in options.items() if usual.get(name) != value}
 
 
 def _compare(claim: Mapping[str, Any], finals: Finals) -> Iterator[Comparison]:
@@ -175,8 +195,14 @@ def _compare(claim: Mapping[str, Any], finals: Finals) -> Iterator[Comparison]:
     for what, first, second in _sides(claim):
         for protocol in finals.protocols(claim.get("protocols", NICV2)):
             where, expected = protocol_title(protocol), claim.get("expected", "better")
-            ours, theirs = (finals.final(name, protocol, own) for name, own in (first, second))
-            yield Comparison(what, where, expected, ours, theirs)
+            ours, theirs = (
+                finals.final(name, protocol, _differing(name, protocol, own))
+                for name, own in (first, second)
+            )
+            by = claim.get("by", 0)
+            what_by = f"{what} − {by}" if by else what
+            handicapped = {run: value + by for run, value in theirs.items()}
+            yield Comparison(what_by, where, expected, ours, handicapped)
 
 
 def _collapse(finals: Finals) -> Iterator[Comparison]:
@@ -190,6 +216,23 @@ def _collapse(finals: Finals) -> Iterator[Comparison]:
             where = protocol_title(protocol)
             yield Comparison(f"{_title(strategy)}, {what}", where, expected, ends[protocol], start)
         yield from _shrinking(f"{_title(strategy)}, coarse − fine", ends)
+
+
+def _drop(finals: Finals) -> Iterator[Comparison]:
+    """Check that CWR* and AR1* lose less from coarse to fine batches than Naive and LwF."""
+    protocols = finals.protocols()
+    if len(protocols) < 2:
+        return
+    coarse, fine = protocols[0], protocols[-1]
+    where = f"{protocol_title(coarse)} − {protocol_title(fine).removeprefix('NICv2-')}"
+
+    def drop(strategy: str) -> Runs:
+        before, after = finals.final(strategy, coarse), finals.final(strategy, fine)
+        return {run: before[run] - after[run] for run in before.keys() & after.keys()}
+
+    for ours, theirs in product(("ar1*", "cwr*"), ("naive", "lwf")):
+        what = f"drop of {_title(theirs)} − drop of {_title(ours)}"
+        yield Comparison(what, where, "better", drop(theirs), drop(ours), paired=False)
 
 
 def _granularity(finals: Finals) -> Iterator[Comparison]:
@@ -242,6 +285,7 @@ def _test_sets(finals: Finals) -> Iterator[Comparison]:
 
 CHECKS: dict[str, Callable[[Finals], Iterator[Comparison]]] = {
     "collapse": _collapse,
+    "drop": _drop,
     "granularity": _granularity,
     "freezing_on_ni": _freezing_on_ni,
     "test_sets": _test_sets,
