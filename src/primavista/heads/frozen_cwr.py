@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float32, float64, softmax
+from primavista.arrays import (
+    Array,
+    array_namespace,
+    float32,
+    float64,
+    softmax,
+    to_library_of,
+    to_numpy,
+)
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.cwr import Consolidation, WPast, consolidate
@@ -113,7 +121,8 @@ class FrozenCWRHead(Head):
                 "teach the first objects there"
             )
         cw, past = self.weights.cw, self.weights.past
-        present, cur = np.unique(np.asarray(columns), return_counts=True)
+        found = np.unique(to_numpy(columns), return_counts=True)
+        present, cur = (to_library_of(numbers, cw) for numbers in found)
         tw = temporary_weights(cw, present, self.consolidation)  # line 7
         losses = train(tw, z, columns, i, self.training)  # lines 8 and 10
         counts = float32(cur)
@@ -165,7 +174,7 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tup
         total = 0.0
         order = permutation(len(z), seed_of(options.seed, i, epoch))
         for index in np.array_split(order, minibatch_count(len(z), options.minibatch)):
-            x, rows = z[index], xp.arange(len(index))
+            x, rows = z[index], xp.arange(len(index), device=z.device)
             error = softmax(x @ tw.T)
             total -= float(xp.sum(xp.log(error[rows, columns[index]])))
             error[rows, columns[index]] -= 1
