@@ -7,7 +7,7 @@
 
 A lesson is one track of 30 frames at 128 px, after ten others. Its cost is in seconds of one CPU
 thread, the median of five. A memory for rehearsal is full, as it is late in a stream. The
-accuracies are from files of `benchmarks/accuracy.py` or `benchmarks/raw_lines.py`; if a strategy is
+accuracies are from raw lines, such as those that `benchmarks/accuracy.py` writes; if a strategy is
 in several files, the first one counts. Cumulative, which trains on everything again, is a line.
 """
 
