@@ -30,6 +30,7 @@ from primavista.backbones.weights import SOURCES
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
+from primavista.networks.resnet50 import ResNet50
 from primavista.networks.vision_transformer import VisionTransformer
 from primavista.networks.weights import load_file, load_state, load_weights
 from primavista.storage.references import is_reference, must_be_registered
@@ -37,6 +38,7 @@ from primavista.storage.references import is_reference, must_be_registered
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
+    "resnet50": ResNet50,
     "vit": VisionTransformer,
 }
 FROM_FUNCTION = "own"  # the name of weights that a function sets itself
