@@ -21,8 +21,9 @@ frames smaller. The check, class means of one session of rendered objects that a
 asked in another, only shows that nothing is broken: choose weights by first_lessons.py.
 
 The results are `objects_KEEP.safetensors` for each `--keep`, KEEP % of the way back to ImageNet's
-weights, and `card.json`. `build_backbone("mobilenet_v1", FILE)` loads them. With `--steps` instead
-of `--minutes` a run depends on its arguments only, up to the rounding of the machine.
+weights, and `card.json`; `mix` makes more from one of them. `build_backbone("mobilenet_v1", FILE)`
+loads them, and `first_lessons.py --weights FILE` measures them. With `--steps` instead of
+`--minutes` a run depends on its arguments only, up to the rounding of the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import shutil
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ State = dict[str, Tensor]
 DEPTHS = ((12, "layer4.2", 1.0), (10, "layer3.5", 1.0), (8, "layer3.2", 0.5), (6, "layer2.3", 0.5))
 SHARES = (1.0, 1 / 2)  # of the side: the regions whose means are compared in `matrix`
 TEACHER_SIZE = 224
+RENDERED_SIZE = 192
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 ASIDE = 11  # every so many pictures, one is not trained on, for the check
 CHECK_SEED = 10**6  # of the rendered objects of the check
@@ -172,6 +174,17 @@ def rendered(objects: int, frames: int, size: int, seed: int, jobs: int) -> Tens
                 spent = time.perf_counter() - began
                 print(f"rendered {done} of {objects} objects, {spent:.0f} s", flush=True)
     return torch.from_numpy(np.stack(found))
+
+
+def drawn(args: argparse.Namespace, objects: int, frames: int, seed: int) -> Tensor:
+    """Return rendered objects, from the folder `--cache` if they are there."""
+    if args.cache is None:
+        return rendered(objects, frames, RENDERED_SIZE, seed, args.jobs)
+    file = args.cache / f"rendered_{objects}_{frames}_{seed}.npy"
+    if not file.exists():
+        args.cache.mkdir(parents=True, exist_ok=True)
+        np.save(file, rendered(objects, frames, RENDERED_SIZE, seed, args.jobs).numpy())
+    return torch.from_numpy(np.load(file))
 
 
 def rendered_object(work: tuple[Scene, int]) -> np.ndarray[Any, Any]:
@@ -419,8 +432,8 @@ class Data:
     def read(cls, args: argparse.Namespace) -> Data:
         pictures = read_pictures(args.data / PICTURES_FILE)
         aside = torch.arange(len(pictures)) % ASIDE == ASIDE - 1
-        asked = rendered(args.check_objects, 6, 192, CHECK_SEED, args.jobs)
-        objects = rendered(args.objects, args.frames, 192, args.seed + 1, args.jobs)
+        asked = drawn(args, args.check_objects, 6, CHECK_SEED)
+        objects = drawn(args, args.objects, args.frames, args.seed + 1)
         parts = (pictures[~aside], objects, pictures[aside], asked)
         return cls(*(part.to(args.device) for part in parts))
 
@@ -486,16 +499,17 @@ class Trainer:
         y = vary.cropped(torch.cat(sessions), TEACHER_SIZE, args.least_object)
         return vary.relit(torch.cat([x, y]))
 
-    def maps(self, student: Backbone, x: Tensor, size: int) -> Iterator[list[Tensor]]:
-        """Yield the maps of the student and those of ResNet-50 and of the ImageNet weights."""
+    def maps(self, student: Backbone, x: Tensor, size: int) -> list[list[Tensor]]:
+        """Return the maps of the student and those of ResNet-50 and of the ImageNet weights."""
         small = x
         if size != TEACHER_SIZE:
             small = F.interpolate(x, (size, size), mode="bilinear", antialias=True)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
-            yield self.mobilenet_maps(student.body, normalised(student, small))
+            found = self.mobilenet_maps(student.body, normalised(student, small))
             with torch.no_grad():
-                yield self.resnet_maps(self.resnet.body, normalised(self.resnet, x))
-                yield self.mobilenet_maps(self.own.body, normalised(self.own, small))
+                told = self.resnet_maps(self.resnet.body, normalised(self.resnet, x))
+                own = self.mobilenet_maps(self.own.body, normalised(self.own, small))
+        return [found, told, own]
 
     @torch.no_grad()
     def _fitted_matches(self) -> list[list[Match]]:
@@ -503,7 +517,7 @@ class Trainer:
         seen = []
         for _ in range(self.args.fit):
             size = self.draw.choice(self.args.sizes)
-            seen.append(list(self.maps(self.student, self.frames(), size)))
+            seen.append(self.maps(self.student, self.frames(), size))
         found, *teachers = zip(*seen, strict=True)
         return [
             [
@@ -541,8 +555,7 @@ class Trainer:
         own = list(self.student.parameters())
         linear = [x for matches in self.matches for match in matches for x in match.parameters()]
         groups = [{"params": own, "lr": args.rate}, {"params": linear, "lr": args.linear_rate}]
-        fused = args.device.startswith("cuda")
-        optimizer = torch.optim.AdamW(groups, weight_decay=args.decay, fused=fused)
+        optimizer = torch.optim.AdamW(groups, weight_decay=args.decay)
         rates = [group["lr"] for group in optimizer.param_groups]
         started, sums, told, step = time.perf_counter(), dict[str, Tensor](), 0, 0
         whole = max(60 * args.minutes - (started - began) - args.reserve, 1.0)
@@ -563,16 +576,17 @@ class Trainer:
             for name, loss in losses.items():
                 sums[name] = sums.get(name, torch.zeros_like(loss)) + loss.detach()
             if step in (1, 10) or step % args.report == 0:
-                self._report(step, done, started, {k: float(x) / told for k, x in sums.items()})
+                means = {name: float(x) / told for name, x in sums.items()}
+                spent = time.perf_counter() - started  # after the numbers have come
+                self._report(step, means, spent, step / args.steps if args.steps else spent / whole)
                 sums, told = {}, 0
             if time.perf_counter() - checked > 60 * args.check:
                 print(f"  check {self.check(self.student)}", flush=True)
                 self.write(step, began)
                 checked = time.perf_counter()
 
-    def _report(self, step: int, done: float, started: float, means: Mapping[str, float]) -> None:
-        spent = time.perf_counter() - started
-        left = spent / max(done, 1e-6) * (1 - done)
+    def _report(self, step: int, means: Mapping[str, float], spent: float, done: float) -> None:
+        left = max(spent / done - spent, 0.0)
         told = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
         each = step * self.args.minibatch / spent
         print(f"step {step}: {told} | {each:.0f} frames/s | {left:.0f} s left", flush=True)
@@ -678,6 +692,18 @@ def for_file(state: Mapping[str, Tensor]) -> State:
     return {name: x.detach().cpu().half().contiguous() for name, x in state.items()}
 
 
+def mix(args: argparse.Namespace) -> None:
+    """Write weights between those of a file and ImageNet's."""
+    new = {name: torch.from_numpy(x) for name, x in load_file(args.weights).items()}
+    old = build("mobilenet_v1").body.state_dict()
+    for keep in args.keep:
+        path = args.weights.with_name(
+            f"{args.weights.stem}_mixed_{round(100 * keep):02}.safetensors"
+        )
+        save_file(for_file(between(new, old, keep)), path)
+        print(path)
+
+
 def train(args: argparse.Namespace) -> None:
     """Read the data, train, and write the weights."""
     began = time.perf_counter()
@@ -715,6 +741,7 @@ def parser() -> argparse.ArgumentParser:
     add = second.add_argument
     add("--data", type=Path, default=Path("results/objects"), help="the folder of `pack`")
     add("--out", type=Path, default=Path("results/objects/weights"))
+    add("--cache", type=Path, help="a folder to keep rendered frames in for the next run")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--minutes", type=float, default=40.0, help="for everything")
     add("--steps", type=int, help="so many steps instead of --minutes")
@@ -746,6 +773,10 @@ def parser() -> argparse.ArgumentParser:
     add("--report", type=int, default=200, help="steps between two lines")
     add("--check", type=float, default=3.0, help="minutes between two checks")
     second.set_defaults(work=train)
+    third = commands.add_parser("mix", help="write weights between those of a file and ImageNet's")
+    third.add_argument("weights", type=Path, help="a file of `train`, with --keep 0")
+    third.add_argument("--keep", type=float, nargs="+", default=[0.25, 0.5, 0.75])
+    third.set_defaults(work=mix)
     return made
 
 

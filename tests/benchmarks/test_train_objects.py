@@ -170,6 +170,11 @@ def test_two_steps_write_weights_that_our_loader_reads(tmp_path, monkeypatch, ca
         half = (made["00"][name].astype(np.float32) + x.astype(np.float32)) / 2
         assert np.allclose(made["50"][name], half, rtol=2e-3, atol=1e-4), name
     assert not np.array_equal(made["00"]["blocks.6.1.conv.weight"], old["blocks.6.1.conv.weight"])
+    mixing = ["mix", str(tmp_path / "objects_00.safetensors"), "--keep", "0.5"]
+    monkeypatch.setattr(sys, "argv", ["train_objects.py", *mixing])
+    train_objects.main()
+    mixed = train_objects.load_file(tmp_path / "objects_00_mixed_50.safetensors")
+    assert all(np.allclose(mixed[k], x, rtol=2e-3, atol=1e-4) for k, x in made["50"].items())
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["steps"], card["frames"], card["seed"]) == (2, 16, 0)
     assert set(card["checks"]) == {"imagenet", *(f"objects_{k}.safetensors" for k in made)}
