@@ -21,6 +21,7 @@ of these classes and of the others.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import statistics
@@ -313,9 +314,18 @@ def step_of(args: argparse.Namespace, name: str) -> int:
 def file_of(args: argparse.Namespace, name: str) -> Path:
     folder = f"places_{name}_{args.size}_{step_of(args, name)}"
     if (args.backbone, args.weights) != DEFAULT:
-        folder += f"_{args.backbone}_{Path(args.weights).stem}"
+        folder += f"_{network_name(args)}"
     file: Path = args.cache / folder / "middle.npy"
     return file
+
+
+def network_name(args: argparse.Namespace) -> str:
+    """Return a name for a network with its weights, which depends on the content of a file."""
+    path = Path(args.weights)
+    if not path.is_file():
+        return f"{args.backbone}_{args.weights}"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{args.backbone}_{path.stem}_{digest[:8]}"
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:

@@ -44,6 +44,7 @@ from first_lessons import (
     core50_tasks,
     file_of,
     generic_features,
+    network_name,
     packed,
     rendered_tasks,
     sign_tasks,
@@ -168,7 +169,7 @@ def still_copies(array: Path, index: Path) -> tuple[torch.Tensor, list[Any]]:
 @torch.no_grad()
 def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
     copies, facts = still_copies(*packed(args, "core50"))
-    file = args.cache / f"stay_{args.backbone}_{Path(args.weights).stem}_{args.size}.npy"
+    file = args.cache / f"stay_{network_name(args)}_{args.size}.npy"
     if not file.exists():
         np.save(file, torch.cat([data.backbone(c).half() for c in copies.split(64)]).numpy())
     data = replace(data, file=file)
