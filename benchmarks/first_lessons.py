@@ -3,6 +3,7 @@
     python benchmarks/first_lessons.py --features                # once: the features of every frame
     python benchmarks/first_lessons.py                           # the table
     python benchmarks/first_lessons.py --size 192 --rules lessons --sets core50 signs
+    python benchmarks/first_lessons.py --backbone resnet50 --weights FILE --features  # another one
 
 A lesson is one session of one object. The columns give the accuracy in % of test frames and, in
 brackets, after averaging the scores of a test session:
@@ -20,6 +21,7 @@ of these classes and of the others.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import statistics
@@ -40,19 +42,20 @@ from primavista.heads.strangers import LessonFamiliarity
 from primavista.networks.base import build
 from primavista.networks.middle import MiddleBackbone
 
+DEFAULT = ("mobilenet_v1", "imagenet")
 SETS = ("core50", "signs", "rendered")
 Floats = np.ndarray[Any, Any]
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, step: int, file: Path, device: str) -> None:
+def extract(array: Path, reader: MiddleBackbone, step: int, file: Path, device: str) -> None:
     """Keep the features of every `step`-th frame in a file, in half precision."""
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
-    reader, began, parts = MiddleBackbone(build(size=size)), time.perf_counter(), []
-    reader.eval().to(device)
+    began, parts = time.perf_counter(), []
+    reader.to(device)
     for k, chunk in enumerate(frames.split(64)):
         parts.append(reader(chunk.to(device)).half().cpu().numpy())
         if k % 20 == 19:
@@ -269,12 +272,14 @@ def measure(rule: Rule, task: Task) -> tuple[float, float, float | None]:
 def all_tasks(args: argparse.Namespace) -> list[Task]:
     """Return the tasks of the data sets, over the features in the cache."""
     found: list[Task] = []
-    backbone = MiddleBackbone(build(size=args.size)).eval()
+    network = build(args.backbone, args.weights, size=args.size)
+    backbone = MiddleBackbone(network).eval()
+    generic = generic_features(args, backbone)
     for name in args.sets:
         array, index = packed(args, name)
-        data = Data(file_of(args, name), generic_features(args, backbone), backbone)
+        data = Data(file_of(args, name), generic, backbone)
         if args.features:
-            extract(array, args.size, step_of(args, name), data.file, args.device)
+            extract(array, backbone, step_of(args, name), data.file, args.device)
             continue
         facts = json.loads(index.read_text())
         if name == "core50":
@@ -307,8 +312,26 @@ def step_of(args: argparse.Namespace, name: str) -> int:
 
 
 def file_of(args: argparse.Namespace, name: str) -> Path:
-    file: Path = args.cache / f"places_{name}_{args.size}_{step_of(args, name)}" / "middle.npy"
+    folder = f"places_{name}_{args.size}_{step_of(args, name)}"
+    if (args.backbone, args.weights) != DEFAULT:
+        folder += f"_{network_name(args)}"
+    file: Path = args.cache / folder / "middle.npy"
     return file
+
+
+def network_name(args: argparse.Namespace) -> str:
+    """Return a name for a network with its weights, which depends on the content of a file."""
+    path = Path(args.weights)
+    if not path.is_file():
+        return f"{args.backbone}_{args.weights}"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{args.backbone}_{path.stem}_{digest[:8]}"
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the network."""
+    parser.add_argument("--backbone", default=DEFAULT[0])
+    parser.add_argument("--weights", default=DEFAULT[1], help="their name or file")
 
 
 def task_options(about: str | None, rules: Sequence[str]) -> argparse.ArgumentParser:
@@ -321,6 +344,7 @@ def task_options(about: str | None, rules: Sequence[str]) -> argparse.ArgumentPa
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--rules", nargs="+", default=list(rules), choices=list(rules))
     parser.add_argument("--columns", nargs="+", help="only these")
+    add_network(parser)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
@@ -347,6 +371,7 @@ def main() -> None:
                 line += f" | AUROC {statistics.mean(told):.1f}"
             print(f"{line} | {time.perf_counter() - began:.0f} s", flush=True)
             row = {"column": column, "rule": name, "size": args.size, "step": args.step}
+            row |= {"backbone": args.backbone, "weights": args.weights}
             row |= {"frames": frames, "clips": clips, "auroc": told}
             args.lines.parent.mkdir(parents=True, exist_ok=True)
             with args.lines.open("a") as lines:

@@ -38,11 +38,13 @@ from first_lessons import (
     Data,
     Floats,
     Task,
+    add_network,
     auroc,
     by_lessons,
     core50_tasks,
     file_of,
     generic_features,
+    network_name,
     packed,
     rendered_tasks,
     sign_tasks,
@@ -55,7 +57,6 @@ from primavista.learner.watch import fused_rank
 from primavista.networks.base import build
 from primavista.networks.middle import MiddleBackbone
 
-BACKBONE = "mobilenet_v1"
 LESSONS = (1, 2, 3)
 SOURCES = {"own place": "core50 own place"}  # columns that do not begin with their data
 SESSIONS = range(1, 12)
@@ -168,7 +169,7 @@ def still_copies(array: Path, index: Path) -> tuple[torch.Tensor, list[Any]]:
 @torch.no_grad()
 def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
     copies, facts = still_copies(*packed(args, "core50"))
-    file = args.cache / f"stay_{args.backbone}_{args.size}.npy"
+    file = args.cache / f"stay_{network_name(args)}_{args.size}.npy"
     if not file.exists():
         np.save(file, torch.cat([data.backbone(c).half() for c in copies.split(64)]).numpy())
     data = replace(data, file=file)
@@ -188,8 +189,6 @@ def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
 def data_of(args: argparse.Namespace, name: str, generic: Floats, backbone: MiddleBackbone) -> Data:
     """Return the features of a data set, and compute those that are not in the cache."""
     file = file_of(args, name)
-    if args.backbone != BACKBONE:
-        file = file.parent.with_name(f"{file.parent.name}_{args.backbone}") / file.name
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         frames = torch.from_numpy(np.load(packed(args, name)[0])[:: step_of(args, name)])
@@ -289,7 +288,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("results/packed"))
     sets = ("core50", "signs", "rendered", "stay")
     parser.add_argument("--sets", nargs="+", default=sets, choices=sets)
-    parser.add_argument("--backbone", default=BACKBONE)
+    add_network(parser)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
@@ -298,7 +297,7 @@ def main() -> None:
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    backbone = MiddleBackbone(build(args.backbone, size=args.size)).eval()
+    backbone = MiddleBackbone(build(args.backbone, args.weights, size=args.size)).eval()
     generic = generic_features(args, backbone)
     print(
         "| | AUROC | taken | kept | could | videos taken | kept "

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -48,6 +49,8 @@ def reference(body: VisionTransformer, x: Tensor) -> Tensor:
             cut = x[:, :, top : top + patch, left : left + patch].flatten(1)
             tokens.append((cut @ kernel.T + body.patch_embed.proj.bias)[:, None])
     z = torch.cat(tokens, 1) + body.pos_embed
+    if body.first_patch > 1:
+        z = torch.cat([z[:, :1], body.register_tokens.expand(len(x), -1, -1), z[:, 1:]], 1)
     for block in body.blocks:
         layer = nn.TransformerEncoderLayer(
             dim, block.attn.heads, 4 * dim, 0.0, "gelu", 1e-6, batch_first=True, norm_first=True
@@ -66,6 +69,11 @@ def reference(body: VisionTransformer, x: Tensor) -> Tensor:
             "norm2.weight": block.norm2.weight,
             "norm2.bias": block.norm2.bias,
         }
+        # layer scale is linear, so its factors can be part of the projection before it
+        for scale, last in ((block.ls1, "self_attn.out_proj"), (block.ls2, "linear2")):
+            if not isinstance(scale, nn.Identity):
+                own[f"{last}.weight"] = scale.gamma[:, None] * own[f"{last}.weight"]
+                own[f"{last}.bias"] = scale.gamma * own[f"{last}.bias"]
         layer.load_state_dict(own)
         z = layer.eval()(z)
     return body.norm(z)
@@ -80,6 +88,115 @@ def test_it_computes_what_torchs_encoder_computes(pool: str) -> None:
     expected = expected[:, 0] if pool == "token" else expected[:, 1:].mean(1)
     assert torch.allclose(found, expected, atol=1e-5)
     assert found.std() > 0.1
+
+
+def dinov2_state(registers: int = 4) -> dict[str, Tensor]:
+    """Random weights under the names and with the shapes of DINOv2's files, smaller."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "cls_token": (1, 1, 24),
+        "pos_embed": (1, 1 + 5 * 5, 24),
+        "mask_token": (1, 24),
+        "patch_embed.proj.weight": (24, 3, 14, 14),
+        "patch_embed.proj.bias": (24,),
+        "norm.weight": (24,),
+        "norm.bias": (24,),
+    }
+    if registers:
+        shapes["register_tokens"] = (1, registers, 24)
+    for k in range(6):
+        shapes |= {
+            f"blocks.{k}.norm1.weight": (24,),
+            f"blocks.{k}.norm1.bias": (24,),
+            f"blocks.{k}.attn.qkv.weight": (72, 24),
+            f"blocks.{k}.attn.qkv.bias": (72,),
+            f"blocks.{k}.attn.proj.weight": (24, 24),
+            f"blocks.{k}.attn.proj.bias": (24,),
+            f"blocks.{k}.ls1.gamma": (24,),
+            f"blocks.{k}.norm2.weight": (24,),
+            f"blocks.{k}.norm2.bias": (24,),
+            f"blocks.{k}.mlp.fc1.weight": (96, 24),
+            f"blocks.{k}.mlp.fc1.bias": (96,),
+            f"blocks.{k}.mlp.fc2.weight": (24, 96),
+            f"blocks.{k}.mlp.fc2.bias": (24,),
+            f"blocks.{k}.ls2.gamma": (24,),
+        }
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) / 4 for name, shape in shapes.items()}
+
+
+DINOV2 = {"patch": 14, "dim": 24, "depth": 6, "heads": 3, "grid": 5, "layer_scale": True}
+
+
+@pytest.mark.parametrize("registers", [0, 4])
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_the_files_of_dinov2_load(tmp_path: Path, registers: int, pool: str) -> None:
+    torch.save(dinov2_state(registers), tmp_path / "dinov2.pth")
+    options = {**DINOV2, "registers": registers, "pool": pool}
+    body = build("vit", tmp_path / "dinov2.pth", size=70, **options).body.eval()
+    x = torch.randn(2, 3, 70, 70, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected, found = reference(body, x), body(x)
+    expected = expected[:, 0] if pool == "token" else expected[:, 1 + registers :].mean(1)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert found.std() > 0.1
+    with pytest.raises(WeightsError, match=r"keys missing|unknown"):
+        build("vit", tmp_path / "dinov2.pth", size=70, **{**options, "layer_scale": False})
+    with pytest.raises(WeightsError, match=r"keys missing|unknown|shape"):
+        build("vit", tmp_path / "dinov2.pth", size=70, **{**options, "registers": 2})
+
+
+def test_a_learner_with_dinov2_reads_the_patches_and_comes_back(tmp_path: Path) -> None:
+    torch.save(dinov2_state(), tmp_path / "dinov2.pth")
+    options = {**DINOV2, "registers": 4, "positions": "antialias"}
+    backbone = build("vit", tmp_path / "dinov2.pth", size=70, **options)
+    deep = MiddleBackbone(backbone).eval()
+    assert [shape for _, shape in blocks_with_maps(deep)] == [(24, 5, 5)] * 6
+    kept: list[Tensor] = []
+    deep.body.blocks[5].register_forward_hook(lambda m, i, out: kept.append(out))
+    with torch.no_grad():
+        z = deep(frames(1, 70))
+    x = kept[0][:, 5:].reshape(5, 5, 24)
+    shares = torch.tensor([0.0, 0.3, 0.4, 0.3, 0.0])  # half of five patches
+    middle = torch.einsum("h,w,hwd->d", shares, shares, x)
+    assert torch.allclose(z[0, 24:48], middle / (middle.abs() + 1e-3).sqrt(), atol=1e-5)
+    learner = Learner(backbone=backbone)
+    learner.learn(frames(4, 70, 1).numpy() // 2, "dark")
+    learner.learn(frames(4, 70, 2).numpy() // 2 + 127, "bright")
+    learner.save(tmp_path / "learner.pv")
+    again = Learner.load(tmp_path / "learner.pv")
+    asked = frames(2, 70, 3).numpy()
+    assert [p.scores for p in again.predict(asked)] == [p.scores for p in learner.predict(asked)]
+
+
+def cubic(row: np.ndarray, count: int, scale: float) -> np.ndarray:
+    """A line of numbers at (i + 1/2) / scale - 1/2, by Keys' cubic with a = -0.75."""
+    found = np.zeros(count)
+    for i in range(count):
+        at = (i + 0.5) / scale - 0.5
+        first = int(np.floor(at)) - 1
+        for k in range(first, first + 4):
+            d, a = abs(at - k), -0.75
+            near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+            far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+            found[i] += (near if d <= 1 else far) * row[min(max(k, 0), len(row) - 1)]
+    return found
+
+
+@pytest.mark.parametrize("positions", ["plain", "offset", "antialias"])
+@pytest.mark.parametrize("side", [3, 7])
+def test_positions_are_interpolated_as_the_publishers_do(positions: str, side: int) -> None:
+    body = tiny(grid=5, positions=positions).body
+    grid = body.pos_embed[0, 1:, 0].detach().reshape(5, 5).numpy()
+    if positions == "antialias":
+        small = Image.fromarray(grid).resize((side, side), Image.Resampling.BICUBIC)
+        expected = np.asarray(small)
+    else:
+        scale = (side + (0.1 if positions == "offset" else 0)) / 5
+        across = np.stack([cubic(row, side, scale) for row in grid])
+        expected = np.stack([cubic(column, side, scale) for column in across.T], axis=1)
+    with torch.no_grad():
+        found = body._positions(side, side)[0, 1:, 0].reshape(side, side).numpy()
+    assert np.allclose(found, expected, atol=1e-5)
 
 
 def test_it_has_the_size_of_the_published_ones() -> None:
@@ -133,10 +250,14 @@ def test_published_names_are_understood(tmp_path: Path) -> None:
         {"patch": 8.0},
         {"grid": "x"},
         {"pool": "max"},
+        {"registers": 5},
+        {"layer_scale": 1},
+        {"positions": "bilinear"},
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"whole number from 1|multiple of heads"):
+    words = r"whole number from [01]|multiple of heads|True or False|positions is plain, offset"
+    with pytest.raises(InputError, match=words):
         tiny(**options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="vit has no option colour"):
         tiny(colour=3)
@@ -199,9 +320,10 @@ def test_a_module_of_the_users_own_with_tokens_is_read_too() -> None:
 
 @pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 @pytest.mark.parametrize("size", [32, 48])
-@pytest.mark.parametrize("kind", ["plain", "mean", "middle"])
+@pytest.mark.parametrize("kind", ["plain", "mean", "middle", "registers"])
 def test_onnx_runtime_computes_the_same(size: int, kind: str) -> None:
-    backbone = tiny(size, pool="mean" if kind == "mean" else "token")
+    options = {"registers": 4, "layer_scale": True} if kind == "registers" else {}
+    backbone = tiny(size, pool="mean" if kind == "mean" else "token", **options)
     if kind == "middle":
         backbone = MiddleBackbone(backbone)
     backbone.eval()

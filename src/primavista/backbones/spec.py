@@ -14,7 +14,7 @@ MAX_SIZE = 2048
 CUSTOM = "custom"  # the name of a module that the user provides
 
 NetworkOption = float | str
-NETWORK_NAMES = ("mobilenet_v1", "efficientnet_lite0", "vit")
+NETWORK_NAMES = ("mobilenet_v1", "efficientnet_lite0", "resnet50", "vit")
 OWN_NETWORKS: dict[str, Callable[..., Any]] = {}  # the registered functions by name
 
 

@@ -133,7 +133,7 @@ def _from_pypi(package: str, file: str, extra: str) -> Callable[[], bytes]:
     return read
 
 
-def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
+def _from_hub(repo: str, file: str, instead: str = "") -> Callable[[], bytes]:
     def read() -> bytes:
         hub = require_extra("huggingface_hub", "hub")
         pin = _pin_file(repo)
@@ -144,8 +144,7 @@ def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
         except Exception as error:  # the hub client raises its own and its transport's errors
             raise WeightsError(
                 f"cannot reach {repo} on the hub ({type(error).__name__}: {error}). "
-                "Without a network, use weights='imagenet' (shipped with the package) or "
-                "weights='/path/to/file.safetensors'"
+                f"Without a network, use {instead}weights='/path/to/file.safetensors'"
             ) from error
         data = path.read_bytes()
         if recorded:
@@ -232,7 +231,11 @@ SOURCES: dict[str, WeightsSource] = {
     ),
     "mobilenet_v1/timm": WeightsSource(
         backbone="mobilenet_v1",
-        read=_from_hub("timm/mobilenetv1_100.ra4_e3600_r224_in1k", "model.safetensors"),
+        read=_from_hub(
+            "timm/mobilenetv1_100.ra4_e3600_r224_in1k",
+            "model.safetensors",
+            "weights='imagenet' (shipped with the package) or ",
+        ),
         sha256=None,
         licence="Apache-2.0 (timm)",
         size=224,
@@ -250,5 +253,15 @@ SOURCES: dict[str, WeightsSource] = {
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
         rename=_lite_key,
+    ),
+    "resnet50/imagenet": WeightsSource(
+        backbone="resnet50",
+        read=_from_hub("timm/resnet50.gluon_in1k", "model.safetensors"),
+        sha256=None,
+        licence="Apache-2.0 (GluonCV, by timm)",
+        size=224,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        options={"strided": "3x3", "eps": 1e-5},
     ),
 }

@@ -82,8 +82,8 @@ def learn(
         sources: Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://...,
             env:NAME); one lesson each, in this order.
         label: What they show. Without it, a folder holds one folder per object, named after it.
-        backbone: New files only: mobilenet_v1 (default), efficientnet_lite0, or your own:
-            package.module:function, which returns a torch.nn.Module.
+        backbone: New files only: mobilenet_v1 (default), efficientnet_lite0, resnet50, or your
+            own: package.module:function, which returns a torch.nn.Module.
         weights: New files only: imagenet (default), timm, random, or a file.
         option: New files only: option of the strategy, e.g. balance=0.5; repeatable.
         seconds: How long to record from a camera.

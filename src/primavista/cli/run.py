@@ -74,8 +74,8 @@ def run(
         protocol: ni, nc, nic, nicv2-79, ..., class-incremental:first=50, domain-incremental; nicv2:
             one session per batch.
         data: rendered, or the folder of a data set or packed store.
-        backbone: mobilenet_v1, efficientnet_lite0, or your own: package.module:function, which
-            returns a torch.nn.Module.
+        backbone: mobilenet_v1, efficientnet_lite0, resnet50, or your own: package.module:function,
+            which returns a torch.nn.Module.
         weights: imagenet (default), timm, random, or the path of a file.
         option: An option of every strategy, e.g. norm=bn; repeat it.
         precision: float32, or on a GPU tf32 or bf16.

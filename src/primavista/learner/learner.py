@@ -88,8 +88,8 @@ class Learner:
 
     Args:
         strategy: One of `primavista.strategies.names()`, such as "prima", "cwr*" or "ar1*".
-        backbone: "mobilenet_v1", "efficientnet_lite0", a `Backbone`, or any module that maps
-            N x 3 x H x W to features. It is copied, and may be on any device.
+        backbone: "mobilenet_v1", "efficientnet_lite0", "resnet50", a `Backbone`, or any module that
+            maps N x 3 x H x W to features. It is copied, and may be on any device.
         weights: "imagenet", "timm", "random" or the path of a file; not used if `backbone` is a
             module.
         size: The side of the images that the backbone sees, in pixels; a `Backbone` has its own.

@@ -30,13 +30,21 @@ from primavista.backbones.weights import SOURCES
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
+from primavista.networks.resnet50 import ResNet50
 from primavista.networks.vision_transformer import VisionTransformer
-from primavista.networks.weights import load_file, load_state, load_weights
+from primavista.networks.weights import (
+    WeightsFacts,
+    load_file,
+    load_state,
+    load_weights,
+    read_facts,
+)
 from primavista.storage.references import is_reference, must_be_registered
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
+    "resnet50": ResNet50,
     "vit": VisionTransformer,
 }
 FROM_FUNCTION = "own"  # the name of weights that a function sets itself
@@ -133,12 +141,13 @@ def build(
     """Build a backbone by name, with its weights, or make one from any module.
 
     Args:
-        name: "mobilenet_v1", "efficientnet_lite0", "vit", the name of a function registered by
-            `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
-            copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
-        weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or
-            .pth file, or "random". Your own function sets the weights of its module itself, unless
-            this is the path of a file.
+        name: "mobilenet_v1", "efficientnet_lite0", "resnet50", "vit", the name of a function
+            registered by `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A
+            module is copied and stays on its device; `weights`, `seed` and `options` do not apply
+            to it.
+        weights: "imagenet" (that of ResNet-50 from the hub), "timm" (MobileNet v1 from the hub),
+            the path of a .safetensors or .pth file, or "random". Your own function sets the weights
+            of its module itself, unless this is the path of a file.
         size: Side of the images in pixels.
         mean: Mean of each colour channel, as a fraction of 255; by default that of the weights.
         std: Divisor of each colour channel, as a fraction of 255; by default that of the weights.
@@ -166,13 +175,29 @@ def build(
             mean, std = mean or body.spec.mean, std or body.spec.std
             body = body.body
     else:
+        facts = _facts(name, weights)
+        options = {**facts.options, **options}
         _check_options(name, options)
-        source = SOURCES.get(f"{name}/{weights}")
-        if source is not None:
-            options = {**source.options, **options}
-            mean, std = mean or source.mean, std or source.std
+        mean, std = mean or facts.mean, std or facts.std
         body = _network(name, weights, seed, options)
     return Backbone(body, Spec(name, size, mean or HALF, std or HALF, dict(options)))
+
+
+def _facts(name: str, weights: str | Path | None) -> WeightsFacts:
+    """Return what published weights or those of a file need of their network and their frames."""
+    source = SOURCES.get(f"{name}/{weights}")
+    if source is not None:
+        return WeightsFacts(source.options, source.mean, source.std)
+    return read_facts(_path(weights)) if _is_path(weights) else WeightsFacts()
+
+
+def _is_path(weights: str | Path | None) -> bool:
+    """Return True if weights are those of a file, and not named."""
+    return weights is not None and bool(Path(str(weights)).suffix or "/" in str(weights))
+
+
+def _path(weights: str | Path | None) -> Path:
+    return Path(str(weights)).expanduser()
 
 
 def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Backbone:
@@ -260,9 +285,9 @@ def _network(
     if key in SOURCES:
         body = NETWORKS[name](**options)
         load_weights(body, load_state(SOURCES[key], key), key)
-    elif Path(str(weights)).suffix or "/" in str(weights):
+    elif _is_path(weights):
         body = NETWORKS[name](**options)
-        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+        load_weights(body, load_file(_path(weights)), str(weights))
     else:
         published = [source.partition("/")[2] for source in SOURCES if source.startswith(name)]
         raise InputError(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
+from primavista.backbones.spec import NetworkOption
 from primavista.backbones.weights import (
     WeightsSource,
     check_sha256,
@@ -18,6 +22,7 @@ from primavista.backbones.weights import (
 from primavista.errors import WeightsError
 
 StateDict = dict[str, Tensor]
+FACTS = "primavista"  # the metadata of a safetensors file that `read_facts` reads
 
 
 def load_state(source: WeightsSource, name: str) -> StateDict:
@@ -49,6 +54,54 @@ def load_file(path: Path, sha256: str | None = None) -> StateDict:
         WeightsError: If the file cannot be read, or if its hash differs.
     """
     return parse(read_weights_file(path, sha256), str(path))
+
+
+@dataclass(frozen=True)
+class WeightsFacts:
+    """What weights need of their network and of their frames.
+
+    Args:
+        options: Arguments of the network.
+        mean: Mean of each colour channel, as a fraction of 255; None if it is not known.
+        std: Divisor of each colour channel, as a fraction of 255; None if it is not known.
+    """
+
+    options: dict[str, NetworkOption] = field(default_factory=dict)
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+
+
+def read_facts(path: Path) -> WeightsFacts:
+    """Read the facts in the metadata of a safetensors file: a JSON object under `FACTS`.
+
+    Args:
+        path: A file of weights. If it is not a safetensors file or has no such metadata, nothing is
+            known.
+
+    Raises:
+        WeightsError: If the metadata are damaged.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(FACTS)
+    except (OSError, SafetensorError):
+        return WeightsFacts()  # reading the tensors says what is wrong
+    if text is None:
+        return WeightsFacts()
+    try:
+        told = json.loads(text)
+        means = (told.get("mean"), told.get("std"))
+        mean, std = (None if x is None else _colours(x) for x in means)
+        return WeightsFacts(dict(told.get("options", {})), mean, std)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"the metadata {FACTS} of {path} are damaged ({error}): write the file again"
+        ) from error
+
+
+def _colours(numbers: list[float]) -> tuple[float, float, float]:
+    red, green, blue = (float(x) for x in numbers)
+    return red, green, blue
 
 
 def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
