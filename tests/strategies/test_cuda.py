@@ -82,7 +82,8 @@ def test_a_recorded_step_is_one_launch(name):
     inputs = [tensor.clone() for tensor in capture.inputs]
     torch.cuda.synchronize()
     with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
+        acc_events=True,  # torch 2.11 warns without it
     ) as seen:
         step(*inputs)
         torch.cuda.synchronize()
