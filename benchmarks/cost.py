@@ -204,7 +204,7 @@ def panel(
         draw_bound(axes, statistics.mean(accuracy["cumulative"]))
     axes.set_title(title, fontsize=10)
     axes.set_xscale("log")
-    axes.set_xlim(120, 70_000)
+    axes.set_xlim(60, 70_000)
     ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50]
     axes.set_xticks([1000 * tick for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
