@@ -258,7 +258,7 @@ def main() -> None:
     for kind, colour in COLOURS.items():
         right.scatter([], [], s=40, color=colour, label=kind)
     left.set_ylabel("final accuracy (%)")
-    left.set_ylim(0, 100)
+    left.set_ylim(-4, 100)
     figure.legend(
         frameon=False, loc="outside lower center", ncols=3, title="area: bytes beyond the model"
     )
