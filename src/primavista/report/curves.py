@@ -17,8 +17,8 @@ from primavista.report.figures import (
     new_figure,
 )
 from primavista.report.published import PublishedResults
-from primavista.report.series import MeanStd, Panel, Points, Series, by_panel
-from primavista.report.titles import DATA_TITLES, FREEZING, protocol_title
+from primavista.report.series import MeanStd, Panel, Points, Series, by_panel, mean_curve
+from primavista.report.titles import DATA_TITLES, protocol_title
 from primavista.strategies.info import Look
 from primavista.strategies.registry import look_of, strategy_info
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AUTHORS = "the authors, CORe50"
+# The looks of further variants in figures of a single strategy.
+VARIANTS = (Look("#0072b2", "s"), Look("#009e73", "D"), Look("#cc79a7", "^"))
 BOLD_LETTERS, LETTERS = 12.5, 15.5  # per inch, of titles and of legends
 HANDLE = 0.5  # inches of a legend's entry beside its text
 LEGEND_LINE, TITLE_LINE = 0.135, 0.15  # inches
@@ -73,48 +75,45 @@ class Line:
 
 
 def _series_lines(
-    series: Sequence[Series], published: PublishedResults, freezing: bool
+    series: Sequence[Series], published: PublishedResults, is_alone: bool
 ) -> list[Line]:
-    """Return the curves of one panel; the first of each strategy is solid, the next are dashed."""
+    """Return the curves of one panel.
+
+    The first curve of each strategy is solid, and the next ones are dashed. If the figure has no
+    other strategy, they have colours of their own instead.
+    """
     lines = []
     seen: Counter[str] = Counter()
     for one in series:
-        style = LINE_STYLES[seen[one.strategy] % len(LINE_STYLES)]
+        info, number = strategy_info(one.strategy), seen[one.strategy]
         seen[one.strategy] += 1
-        look = look_of(strategy_info(one.strategy))
-        if freezing:
-            style = "-"
-            _, look = FREEZING.get(one.freeze, ("", look))
-        theirs = published.get(one.published_key)
-        is_variant = one.name != strategy_info(one.strategy).title and one.norm != "bn"
-        over = [] if theirs is None or is_variant else theirs.curve()
+        look, style = look_of(info), LINE_STYLES[number % len(LINE_STYLES)]
+        if is_alone and 0 < number <= len(VARIANTS):
+            look, style = VARIANTS[number - 1], "-"
+        is_variant = one.name != info.title and one.norm != "bn"
+        theirs = () if is_variant else published.get(one.published_key, ())
+        over = mean_curve([dict(enumerate(run, 1)) for run in theirs])
         finished = bool(one.done)
         lines.append(Line(one.name, look, style, one.curve(), over, one.test_frames, finished))
     return [line for line in lines if line.points]
 
 
 def panel_lines(
-    series: Sequence[Series],
-    published: PublishedResults,
-    *,
-    freezing: bool = False,
-    beside: bool = False,
+    series: Sequence[Series], published: PublishedResults
 ) -> dict[Panel, Sequence[Line]]:
-    """Return the curves of each panel; the authors' are drawn over ours if both are on CORe50.
+    """Return the curves of each panel.
 
-    Args:
-        series: The series of all panels.
-        published: The authors' curves.
-        freezing: True for fig:NI, which has one colour per freezing scheme and no dashes.
-        beside: True if the authors' curves for panels on other data follow in panels of their own.
+    The authors' curves are drawn over ours if both are on CORe50; for panels on other data they
+    follow in panels of their own.
     """
     ours: dict[Panel, Sequence[Line]] = {}
     theirs: dict[Panel, Sequence[Line]] = {}
+    is_alone = len({one.strategy for one in series}) == 1
     for panel, own in by_panel(series).items():
-        lines = _series_lines(own, published, freezing)
+        lines = _series_lines(own, published, is_alone)
         if panel.why_not_comparable:
             found = [one for one in lines if one.published]
-            if beside and found:
+            if found:
                 title = f"{protocol_title(panel.protocol)}, {AUTHORS}"
                 theirs[replace(panel, data_name="core50", title=title)] = [
                     Line(one.name, one.look, one.line_style, one.published) for one in found

@@ -15,7 +15,6 @@ from primavista.storage.disk import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAINT = "#5b636d"
 # Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
 WIDTHS = {"column": 3.05, "page": 6.25}
@@ -81,9 +80,10 @@ class Picture:
             FileError: If the file cannot be written.
         """
         path = Path(path)
-        if path.suffix not in SUFFIXES:
+        suffix = path.suffix.lower()
+        if suffix not in SUFFIXES:
             raise InputError(f"cannot write {path.name}: choose one of {', '.join(SUFFIXES)}")
-        content = self.content(path.suffix)
+        content = self.content(suffix)
         with file_errors("write", f"the figure {path}", CHOOSE_FOLDER), replacing(path) as part:
             part.write_bytes(content)
         return path

@@ -119,7 +119,7 @@ def _network(cell: StoredCell) -> str:
 
 
 def _software(cell: StoredCell) -> str:
-    machine = cell.machine
+    machine = cell.result.machine if cell.result else {}
     place = machine.get("gpu") if cell.cell.device == "cuda" else machine.get("cpu")
     names = [name for name in ("primavista", "torch", "python") if machine.get(name)]
     versions = [f"{name} {machine[name]}" for name in names]

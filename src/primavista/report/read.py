@@ -198,14 +198,6 @@ class StoredCell:
         """The measures after the last batch; each is None if the cell is not done."""
         return self.result.final if self.result else Measures()
 
-    @property
-    def machine(self) -> dict[str, Any]:
-        """The machine that finished the cell and how it was used; empty if it is not known."""
-        if self.result is None or not self.result.machine:
-            return {}
-        used = self.cell.model_dump(include={"device", "threads", "precision", "engine"})
-        return {**self.result.machine, **used}
-
 
 @dataclass(frozen=True)
 class FolderResults:

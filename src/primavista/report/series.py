@@ -118,11 +118,6 @@ class Series:
         return self.options.get("norm")
 
     @property
-    def freeze(self) -> str:
-        """The option `freeze`, which says what is frozen."""
-        return str(self.options.get("freeze"))
-
-    @property
     def published_key(self) -> tuple[str, str, str]:
         """The key of the paper's numbers for the same protocol, strategy and normalisation."""
         norm = self.norm or strategy_info(self.strategy).norm or "brn"
