@@ -17,7 +17,7 @@ from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone, build
-from primavista.progress import OnStep, Progress
+from primavista.progress import OnStep
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy, is_frozen
 from primavista.strategies.creation import create
@@ -77,7 +77,6 @@ def evaluate(
     start: int = 0,
     tally: Tally | None = None,
     features: FeatureCache | None = None,
-    progress: Progress | None = None,
     on_step: OnStep | None = None,
     **options: OptionValue,
 ) -> Iterator[Step]:
@@ -100,7 +99,6 @@ def evaluate(
         start: How many batches `strategy` has learned already; the next one comes first.
         tally: The tally after those batches, which continues.
         features: A cache of features; runs that share one compute each feature once.
-        progress: Called after each batch with the number of batches learned and their total.
         on_step: Called after each step of gradient descent within a batch; see `Strategy.on_step`.
         **options: For a strategy by name: options that replace its hyperparameters.
 
@@ -131,9 +129,7 @@ def evaluate(
     retrained = set() if retrain is None else spaced(retrain, count)
     tested = retrained or {1, *range(test_every, count, test_every), count}
     test_set = TestSet(stream, test_thin, features or FeatureCache())
-    return _learn_and_test(
-        strategy, stream, test_set, tested, retrained, start, tally or Tally(), progress
-    )
+    return _learn_and_test(strategy, stream, test_set, tested, retrained, start, tally or Tally())
 
 
 def _learn_and_test(
@@ -144,7 +140,6 @@ def _learn_and_test(
     retrained: set[int],
     start: int,
     tally: Tally,
-    progress: Progress | None,
 ) -> Iterator[Step]:
     """Learn batch after batch, test after some of them, and yield the measurements.
 
@@ -177,8 +172,6 @@ def _learn_and_test(
         if number in tested:
             confusion = test_set.confusion(strategy, clock)
             measures = tally.test(metrics.class_counts(confusion))
-        if progress is not None:
-            progress(number, len(stream))
         yield Step(
             batch=number,
             batches=len(stream),
