@@ -10,11 +10,11 @@ import pytest
 
 from primavista.errors import FileError
 from primavista.report import write_report
+from primavista.report.methods import option_table
 from primavista.report.published import TARGETS, read_published, target_accuracies
 from primavista.report.read import read_results
 from primavista.report.result_tables import efficiency_table, final_table, parity_table
 from primavista.report.series import MeanStd, build_series, mean_curve, mean_std
-from primavista.report.setting_tables import option_table
 from primavista.report.table import (
     Difference,
     Table,

@@ -18,7 +18,6 @@ import torch
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.bench.checksums import data_fingerprint
 from primavista.bench.data import (
     Data,
     Positive,
@@ -27,7 +26,7 @@ from primavista.bench.data import (
     TestSetName,
     choose_test_set,
 )
-from primavista.bench.identity import code_fingerprint, fingerprint_of
+from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options
 from primavista.engine.frames import read_frames
 from primavista.engine.representation import Engine, choose_device
