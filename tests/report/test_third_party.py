@@ -62,3 +62,15 @@ def test_title_colour_and_hyperparameters_come_from_the_info(tmp_path: Path) -> 
     assert "Aurora-7 30.0" in curves
     assert COLOUR in curves
     assert "Aurora-7" in " ".join(read(report).words)
+
+
+def test_a_broken_package_does_not_break_the_report_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("aurora", "no_such_module_of_a_test:Aurora", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_third_parties", lambda: {"aurora": point})
+    make_cell(tmp_path, "aurora", options={"lr": 0.5})
+    make_cell(tmp_path, "ar1*")
+    write_report(tmp_path, figures=[])
+    table = (tmp_path / "tables" / "hyperparameters.csv").read_text()
+    assert "norm brn; freeze depthwise; lr 0.5" in table

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from primavista.bench.resolve import all_options
-from primavista.errors import InputError
 from primavista.networks.base import FROM_FUNCTION
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Series, number_range
@@ -159,7 +158,7 @@ def _changes(series: Series) -> list[str]:
     """Say which options differ from the strategy's own on this protocol."""
     try:
         usual = all_options(series.strategy, series.panel.protocol, {})
-    except InputError:  # of a strategy that cannot be created here
+    except Exception:  # of a strategy that cannot be imported or created here
         return []
     if series.cells[0].cell.retrain is not None:
         usual.pop("every", None)  # the plan says how often it is retrained
