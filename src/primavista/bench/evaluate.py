@@ -13,7 +13,6 @@ from primavista.bench import metrics
 from primavista.bench.cost import Clock, Retrainable, state_bytes
 from primavista.bench.features import FeatureCache, keep_decoded
 from primavista.bench.metrics import Measures, Tally
-from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone, build
@@ -21,6 +20,7 @@ from primavista.progress import OnStep
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy, is_frozen
 from primavista.strategies.creation import create
+from primavista.strategies.registry import renorm_limits, strategy_info
 from primavista.streams.dataset import Patterns, Stream
 
 
@@ -272,5 +272,5 @@ def _created(
     if not isinstance(backbone, Backbone):
         size = int(stream[0].images[np.array([0])].shape[1])
         backbone = build(size=size) if backbone is None else build(backbone, size=size)
-    chosen = preset_options(name, stream.name, options)
-    return create(name, backbone, seed=seed, **chosen)
+    limits = renorm_limits(strategy_info(name), stream.name)
+    return create(name, backbone, seed=seed, **{**limits, **options})

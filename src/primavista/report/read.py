@@ -16,7 +16,6 @@ from primavista.bench.folder import (
     RUN,
     BatchMetrics,
     CellResult,
-    GroupRecord,
     read_folder_record,
     read_json,
     read_metrics,
@@ -342,12 +341,8 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
         except FileError:
             continue
         for number, group in enumerate(record.groups if record else ()):
-            figure_group = _figure_group(group, number)
+            name, is_claim = group.name.removeprefix(CLAIM).strip(), group.name.startswith(CLAIM)
+            figure_group = FigureGroup(name, group.title, is_claim, number)
             for cell in group.cells:
                 found[place / cell] = (*found.get(place / cell, ()), figure_group)
     return found
-
-
-def _figure_group(group: GroupRecord, number: int) -> FigureGroup:
-    name = group.name.removeprefix(CLAIM).strip()
-    return FigureGroup(name, group.title, group.name.startswith(CLAIM), number)
