@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -272,5 +273,5 @@ def _created(
     if not isinstance(backbone, Backbone):
         size = int(stream[0].images[np.array([0])].shape[1])
         backbone = build(size=size) if backbone is None else build(backbone, size=size)
-    limits = renorm_limits(strategy_info(name), stream.name)
-    return create(name, backbone, seed=seed, **{**limits, **options})
+    chosen: dict[str, Any] = {**renorm_limits(strategy_info(name), stream.name), **options}
+    return create(name, backbone, seed=seed, **chosen)

@@ -150,6 +150,15 @@ class Cell(StrictModel):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
+    def batches(self) -> int | None:
+        """The number of batches that the protocol's name and the limit give; None if they do not.
+
+        A stream may be shorter than the limit.
+        """
+        batches = batches_in_name(self.protocol)
+        return batches if self.limit is None else min(self.limit, batches or self.limit)
+
+    @property
     def changed_options(self) -> dict[str, Any]:
         """The options that differ from the strategy's own on this protocol and data."""
         usual = all_options(self.strategy, self.protocol, {})

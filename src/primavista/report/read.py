@@ -24,7 +24,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Measures
-from primavista.bench.plan import Cell, batches_in_name
+from primavista.bench.plan import Cell
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names
@@ -181,11 +181,7 @@ class StoredCell:
     @property
     def batches(self) -> int | None:
         """The number of batches, from the result or else from the protocol's name, if known."""
-        if self.result:
-            return self.result.batches
-        batches = batches_in_name(self.protocol)
-        limit = self.cell.limit
-        return batches if limit is None else min(limit, batches or limit)
+        return self.result.batches if self.result else self.cell.batches
 
     def final(self, measure: str = "accuracy") -> float | None:
         """Return a measure after the last batch, or None if the cell is not done."""
