@@ -73,6 +73,16 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
     assert last.measures.forward_transfer == pytest.approx(sum(shares) / len(shares))
 
 
+def test_a_single_frame_can_be_selected(tiny_data):
+    """An array takes a tensor of one element for a number."""
+    batch = open_stream(tiny_data, "nicv2")[0]
+    (place,) = one = torch.tensor([3])
+    selected = module.select_patterns(batch, one)
+    assert len(selected.images) == len(selected.labels) == 1
+    assert torch.equal(selected.images[torch.tensor([0])][0], batch.images[one][0])
+    assert selected.labels[0] == batch.labels[place]
+
+
 def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
     stream = open_stream(tiny_data, "nicv2")[:8]
     steps = all_steps("dslda", stream, backbone=tiny_backbone, test_every=3)

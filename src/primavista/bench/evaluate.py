@@ -223,7 +223,7 @@ def answers(strategy: Strategy, patterns: Patterns, z: Tensor | None, clock: Clo
 
 def select_patterns(patterns: Patterns, chosen: Tensor) -> Patterns:
     """Return some patterns, by their positions."""
-    images = Selection(patterns.images.source, patterns.images.indices[chosen])
+    images = Selection(patterns.images.source, patterns.images.indices[chosen.numpy()])
     return Patterns(images, patterns.labels[chosen], patterns.sessions[chosen])
 
 
