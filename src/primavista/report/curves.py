@@ -135,7 +135,7 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
     with drawing_style():
         figure = new_figure(width, (2.5 if width < 5 else 3.1) + extra)
         axes = figure.add_subplot()
-        _draw_axes(axes, title, lines, _highest(lines))
+        _draw_axes(axes, title, lines)
         axes.set_xlabel(f"training batch{note}", labelpad=2)
         axes.set_ylabel(accuracy_label(line.test_frames for line in lines), labelpad=2)
         _place_legend(figure, {line.label: line.settings for line in lines}, columns)
@@ -152,12 +152,14 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
     names = [_title(panel, panels) for panel in panels]
     titles = [fill(title, int(BOLD_LETTERS * (width / across - 0.4))) for title in names]
     row = max(1.8, min(2.5, 0.95 * width / across)) + TITLE_LINE * "".join(titles).count("\n")
-    high = max(map(_highest, panels.values()))
     with drawing_style():
         figure = new_figure(width, down * row + LEGEND_LINE * -(-len(named) // columns))
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).flatten()
+        for unused in grid[len(panels) :]:
+            unused.remove()
         for place, (title, lines) in enumerate(zip(titles, panels.values(), strict=True)):
-            axes = figure.add_subplot(down, across, place + 1)
-            _draw_axes(axes, title, lines, high)
+            axes = grid[place]
+            _draw_axes(axes, title, lines)
             axes.set_xlabel("training batch", labelpad=2)
             if place % across == 0:
                 label = accuracy_label(line.test_frames for line in lines)
@@ -186,22 +188,15 @@ def accuracy_label(test_frames: Iterable[str | None]) -> str:
     return f"accuracy on {' or '.join(found)} test frames (%)" if found else "accuracy (%)"
 
 
-def _highest(lines: Sequence[Line]) -> float:
-    return max(mean.mean + (mean.std or 0) for line in lines for _, mean in line.all_points)
-
-
-def _draw_axes(axes: Axes, title: str, lines: Sequence[Line], highest: float) -> None:
+def _draw_axes(axes: Axes, title: str, lines: Sequence[Line]) -> None:
     last = max(batch for line in lines for batch, _ in line.all_points)
     axes.set_xlim(1 if last > 1 else 0.5, max(last, 1.5))
-    high = min(100, 10 * (int(highest / 10) + 1))
-    axes.set_ylim(0, high)
-    step = next(step for top, step in ((40, 5), (60, 10), (100, 20)) if high <= top)
-    axes.set_yticks(range(0, high + 1, step))
     for line in lines:
         if len(line.points) == 1 and last > 1:  # tested once, such as the upper bound
             level: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 2)), "alpha": 0.8}
             axes.axhline(line.points[0][1].mean, color=line.look.colour, zorder=1.5, **level)
         _draw_line(axes, line)
+    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
     axes.set_title(title, loc="left", fontweight="bold", pad=4)
     axes.set_xticks(_ticks(last))
     axes.tick_params(length=2.5)

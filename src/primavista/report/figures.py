@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,17 +120,9 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-@cache
-def _style() -> dict[str, Any]:
-    """Return the style of all figures, without the settings that it leaves to matplotlib."""
-    matplotlib = require_extra("matplotlib", "plots")
-    path = Path(__file__).with_name("figures.mplstyle")
-    return dict(matplotlib.rc_params_from_file(path, use_default_template=False))
-
-
 def drawing_style(grid: bool = True) -> AbstractContextManager[None]:
     """Return the context in which figures are drawn and saved."""
     context: AbstractContextManager[None]
-    settings = _style() | {"axes.grid": grid}
-    context = require_extra("matplotlib", "plots").rc_context(settings)
+    own = Path(__file__).with_name("figures.mplstyle")
+    context = require_extra("matplotlib.style", "plots").context([own, {"axes.grid": grid}])
     return context
