@@ -99,14 +99,10 @@ class Interrupted(BaseException):
     """Raised if a run was asked to stop; its checkpoint is written."""
 
 
-def ignore(event: CellEvent) -> None:
-    """Do nothing about an event."""
-
-
 def run_cell(
     job: CellJob,
     settings: RunSettings,
-    on_event: OnEvent = ignore,
+    on_event: OnEvent = lambda event: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a cell in its folder, from its checkpoint if there is one.
