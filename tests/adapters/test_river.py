@@ -28,15 +28,16 @@ def test_rivers_own_checks(head):
     ("head", "kind"),
     [("lda", LDAClassifier), ("dslda", DSLDAClassifier), ("ridge", EvidenceRidgeClassifier)],
 )
-def test_features_that_come_later_were_0_before(head, kind):
+def test_the_first_row_has_the_features_and_what_a_row_lacks_is_0(head, kind):
     rows = np.random.default_rng(0).normal(size=(40, 5)) + 2
-    rows[:20, 3:] = 0
+    rows[20:, 3:] = 0
     labels = [f"class {k % 3}" for k in range(40)]
     model = AnalyticClassifier(head)
     for k, (row, label) in enumerate(zip(rows, labels, strict=True)):
-        model.learn_one({f"f{j}": row[j] for j in range(3 if k < 20 else 5)}, label)
+        own = {f"f{j}": row[j] for j in range(5 if k < 20 else 3)}
+        model.learn_one(own | ({"unheard of": 7.0} if k else {}), label)
     expected = kind().fit(rows, labels).predict_proba(rows[30:31])[0]
-    found = model.predict_proba_one({f"f{j}": rows[30, j] for j in range(5)} | {"unheard of": 9.0})
+    found = model.predict_proba_one({f"f{j}": rows[30, j] for j in range(3)} | {"new": 9.0})
     assert [found[f"class {k}"] for k in range(3)] == pytest.approx(expected.tolist(), abs=1e-6)
 
 

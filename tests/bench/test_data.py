@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from primavista.bench import data as module
-from primavista.bench import kept_frames
+from primavista.bench import features
 from primavista.bench.data import (
     DataFacts,
     RenderedData,
@@ -153,7 +153,7 @@ def test_a_test_set_over_the_limit_is_decoded_anew_and_gives_the_same_numbers(
     assert not suite("naive", out=tmp_path / "kept", **settings).run(Inline())
     decoded.clear()
     module.kept_data.cache_clear()
-    monkeypatch.setattr(kept_frames, "LIMIT", 9 * 32 * 32 * 3 - 1)
+    monkeypatch.setattr(features, "MOST_FRAME_BYTES", 9 * 32 * 32 * 3 - 1)
     assert not suite("naive", out=tmp_path / "anew", **settings).run(Inline())
     assert set(decoded.values()) == {3}
     assert results(tmp_path / "kept") == results(tmp_path / "anew")
@@ -163,12 +163,12 @@ def test_frames_that_need_no_decoding_are_not_copied(tiny_data, tmp_path) -> Non
     store = pack(tiny_data, tmp_path / "store")
     for data in (tiny_data, store):
         test = open_stream(data, "ni").test()
-        assert kept_frames.keep_decoded(test).images is test.images
+        assert features.keep_decoded(test).images is test.images
 
 
 def test_kept_frames_go_with_the_data_set_that_they_belong_to(core50_folder) -> None:
     data = CORe50(core50_folder(objects=1, frames=20), size=16)
-    images = kept_frames.keep_decoded(open_stream(data, "ni").test()).images
+    images = features.keep_decoded(open_stream(data, "ni").test()).images
     wanted = data.frames[torch.arange(data.test[0].start, data.test[-1].stop)]
     for chosen in (torch.tensor([1]), torch.tensor([2, 0, 2]), torch.arange(3)):
         assert torch.equal(images[chosen], wanted[chosen])

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import primavista.bench.evaluate as module
+from primavista.bench import metrics
 from primavista.bench.evaluate import Clock, TestSet, evaluate, spaced
 from primavista.bench.features import FeatureCache
 from primavista.bench.metrics import MEASURES, Measures
@@ -72,6 +73,16 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
     assert last.measures.forward_transfer == pytest.approx(sum(shares) / len(shares))
 
 
+def test_a_single_frame_can_be_selected(tiny_data):
+    """An array takes a tensor of one element for a number."""
+    batch = open_stream(tiny_data, "nicv2")[0]
+    (place,) = one = torch.tensor([3])
+    selected = module.select_patterns(batch, one)
+    assert len(selected.images) == len(selected.labels) == 1
+    assert torch.equal(selected.images[torch.tensor([0])][0], batch.images[one][0])
+    assert selected.labels[0] == batch.labels[place]
+
+
 def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
     stream = open_stream(tiny_data, "nicv2")[:8]
     steps = all_steps("dslda", stream, backbone=tiny_backbone, test_every=3)
@@ -107,14 +118,17 @@ def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
     strategy = create("cwr*", tiny_backbone, features="fixed")
     test_set, clock = TestSet(stream, 1, FeatureCache()), Clock(strategy)
     strategy.learn(stream[0].images, stream[0].labels)
-    before = test_set.frames(strategy, clock).answer(strategy, clock)
+    before = test_set.confusion(strategy, clock)
     with torch.no_grad():
         for parameter in strategy.backbone.parameters():
             parameter.neg_()
-    assert torch.equal(test_set.frames(strategy, clock).answer(strategy, clock), before)
+    assert torch.equal(test_set.confusion(strategy, clock), before)
     strategy.embedding_version += 1
-    turned = strategy.embed(stream.test().images)
-    assert torch.equal(test_set.frames(strategy, clock).z, turned)
+    images, labels = stream.test().images, stream.test().labels
+    best = strategy.classes[strategy.score_features(strategy.embed(images)).argmax(1)]
+    turned = test_set.confusion(strategy, clock)
+    assert torch.equal(turned, metrics.confusion(labels, best, len(turned)))
+    assert not torch.equal(turned, before)
 
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
@@ -209,7 +223,7 @@ def test_any_module_can_be_the_network(tiny_data):
 def test_learning_solving_and_testing_are_timed_apart(tiny_data, tiny_backbone, monkeypatch):
     """On a clock that moves only where something is slow: 100 s per solve, 10 s per lesson."""
     clock = [0.0]
-    for place in ("clock", "features"):
+    for place in ("cost", "features"):
         monkeypatch.setattr(f"primavista.bench.{place}.now", lambda strategy: clock[0])
     strategy = create("dslda", tiny_backbone)
     solve, learn = strategy.head.solve, strategy.head.learn

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from serve_support import Gate, frames, tiny
+from serve_support import Gate, tiny
 
 from primavista import FileError, InputError, Learner
 from primavista.serve.jobs import ChangeJob
@@ -316,19 +316,3 @@ def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
         assert service.learner is learner
     finally:
         service.stop()
-
-
-def test_the_progress_of_a_lesson_is_as_even_as_the_last_one_was(client, service):
-    """The work after the frames has its share of the bar, by the time that it took last."""
-    for label in ("mug", "cup"):
-        sent = client.post("/api/lessons?wait=30", data={"label": label}, files=frames(label))
-        assert sent.json()["progress"] == 1
-        frames_seconds = service.job(sent.json()["id"]).frames_seconds
-        assert 0 < frames_seconds <= sent.json()["seconds"]
-        share = frames_seconds / sent.json()["seconds"]
-        assert service.frames_share == pytest.approx(min(0.95, share), rel=1e-6)
-    # a lesson that is left out takes no time, which says nothing about the next one
-    before = service.frames_share
-    sent = client.post("/api/lessons?wait=30", data={"label": "cup"}, files=frames("cup"))
-    assert sent.json()["already_taught"]
-    assert service.frames_share == before

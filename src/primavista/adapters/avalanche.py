@@ -6,7 +6,7 @@ of the package imports this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from primavista.streams.dataset import DataSet, Session, Stream
 
 require_extra("avalanche", "avalanche")
 
-from avalanche.training.plugins.evaluation import default_evaluator  # noqa: E402
 from avalanche.training.templates import SupervisedTemplate  # noqa: E402
 
 __all__ = ["AvalancheStrategy", "stream_of", "to_frames"]
@@ -155,31 +154,15 @@ class AvalancheStrategy(SupervisedTemplate):  # type: ignore[misc]
 
     Args:
         strategy: The strategy, such as `pv.create("cwr*", backbone)`; it is not copied.
-        eval_mb_size: The number of pictures scored at a time.
-        evaluator: Avalanche's evaluation plugin.
-        plugins: Further plugins of Avalanche.
-        **settings: Further arguments of Avalanche's `SupervisedTemplate`.
+        **settings: Arguments of Avalanche's `SupervisedTemplate`, such as `eval_mb_size` (64 if it
+            is not given), `evaluator` and `plugins`.
     """
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        *,
-        eval_mb_size: int = 64,
-        evaluator: Any | Callable[[], Any] = default_evaluator,
-        plugins: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, strategy: Strategy, **settings: Any) -> None:
         self.strategy = strategy
+        size = settings.setdefault("eval_mb_size", 64)
         super().__init__(
-            model=_Scores(strategy),
-            optimizer=None,
-            criterion=_loss,
-            train_mb_size=eval_mb_size,
-            eval_mb_size=eval_mb_size,
-            evaluator=evaluator,
-            plugins=plugins,
-            **settings,
+            model=_Scores(strategy), optimizer=None, criterion=_loss, train_mb_size=size, **settings
         )
 
     def training_epoch(self, **kwargs: Any) -> None:

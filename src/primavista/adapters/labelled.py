@@ -15,7 +15,7 @@ from primavista.heads.lda import LDAHead, lda_offsets, shrunk_covariance
 from primavista.heads.ncm import NCMHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.solving import solve_positive_definite
-from primavista.heads.statistics import AnalyticHead, SufficientStatistics, packed_blocks, unpack
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
 HEADS: dict[str, Callable[..., Head]] = {
@@ -34,7 +34,7 @@ class LabelledHead:
 
     Args:
         name: A key of `HEADS`.
-        dim: D, the number of features; it may grow.
+        dim: D, the number of features.
         **options: Options of the head, such as `shrinkage`.
 
     Raises:
@@ -49,7 +49,7 @@ class LabelledHead:
     def __init__(self, name: str, dim: int, **options: Any) -> None:
         if name not in HEADS:
             raise InputError(f"no head '{name}': choose one of {', '.join(HEADS)}")
-        self.name, self.dim = name, dim
+        self.name = name
         empty: ClassArrays
         if name == "dslda":
             empty = StreamingStatistics.empty(dim)
@@ -116,50 +116,3 @@ class LabelledHead:
         a = shrunk_covariance(own.scatter, own.frames, self.head.shrinkage)
         w = solve_positive_definite(a, mu.T).T
         return w, lda_offsets(w, mu)
-
-    def grow(self, dim: int) -> None:
-        """Append features, which are taken as 0 in all rows that were learned so far.
-
-        Args:
-            dim: The new number of features, at least the old one.
-        """
-        added = dim - self.dim
-        if not added:
-            return
-        for group in self.head.groups.values():
-            arrays = group.arrays
-            for name in {"s", "mu"} & set(arrays):
-                arrays[name] = np.pad(arrays[name], ((0, 0), (0, added)))
-            if "scatter" in arrays:
-                arrays["scatter"] = np.pad(arrays["scatter"], (0, added))
-            if "gram" in arrays:
-                square = np.empty((self.dim, self.dim))
-                if self.dim:
-                    unpack(arrays["gram"], square)
-                arrays["gram"] = pack(np.pad(square, (0, added)))
-            if isinstance(group, SufficientStatistics):
-                group.dim, group.blocks = dim, (dim,)
-        self.dim = dim
-        self.head.derived.clear()
-
-
-def pack(square: Features) -> Features:
-    """Pack a symmetric matrix into the form of `SufficientStatistics`: the inverse of `unpack`.
-
-    Args:
-        square: G, D x D.
-
-    Returns:
-        D (D + 1) / 2 numbers.
-
-    >>> g = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
-    >>> bool((unpack(pack(g), np.empty((3, 3))) == g).all())
-    True
-    """
-    dim, half = len(square), len(square) // 2
-    packed = np.zeros(dim * (dim + 1) // 2)
-    corner, upper, lower = packed_blocks(packed, dim)
-    corner += square[:half, half:]
-    upper += np.triu(square[:half, :half])
-    lower += np.tril(square[half:, half:])
-    return packed

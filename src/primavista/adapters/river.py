@@ -23,9 +23,10 @@ __all__ = ["AnalyticClassifier"]
 class AnalyticClassifier(base.MiniBatchClassifier):
     """An analytic head on dictionaries of features.
 
-    Features and classes may come and go at any time; a feature that is missing in a row counts as
-    0. Learning a row only adds to sums. The next prediction solves for the weights, in a time that
-    grows with the cube of the number of features; further predictions reuse them.
+    Classes may come at any time. The features are those of the first row; a feature that is missing
+    in a row counts as 0, and others are ignored. Learning a row only adds to sums. The next
+    prediction solves for the weights, in a time that grows with the cube of the number of features;
+    further predictions reuse them.
 
     Args:
         head: "lda", "dslda", "ncm" or "ridge"; see the classes of `primavista.adapters.sklearn`.
@@ -53,7 +54,7 @@ class AnalyticClassifier(base.MiniBatchClassifier):
             x: The features by name.
             y: The label.
         """
-        self._meet(x)
+        self._begin(x)
         self._head.learn(self._row(x), [y])
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
@@ -75,7 +76,7 @@ class AnalyticClassifier(base.MiniBatchClassifier):
             X: The features, one column each.
             y: The labels, a series.
         """
-        self._meet(X.columns)
+        self._begin(X.columns)
         self._head.learn(self._rows(X), y.tolist())
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -89,10 +90,11 @@ class AnalyticClassifier(base.MiniBatchClassifier):
             return type(X)(index=X.index)
         return type(X)(self._head.probabilities(self._rows(X)), index=X.index, columns=labels)
 
-    def _meet(self, names: Any) -> None:
-        for name in names:
-            self._features.setdefault(name, len(self._features))
-        self._head.grow(len(self._features))
+    def _begin(self, names: Any) -> None:
+        """Take the features of the first row."""
+        if not self._features:
+            self._features = {name: place for place, name in enumerate(names)}
+            self._head = LabelledHead(self.head, len(self._features))
 
     def _row(self, x: dict[Any, Any]) -> Features:
         row = np.zeros((1, len(self._features)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -98,14 +99,10 @@ class Interrupted(BaseException):
     """Raised if a run was asked to stop; its checkpoint is written."""
 
 
-def ignore(event: CellEvent) -> None:
-    """Do nothing about an event."""
-
-
 def run_cell(
     job: CellJob,
     settings: RunSettings,
-    on_event: OnEvent = ignore,
+    on_event: OnEvent = lambda event: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a cell in its folder, from its checkpoint if there is one.
@@ -261,14 +258,11 @@ def machine(device: str) -> dict[str, Any]:
     Args:
         device: "cuda" names the GPU too.
     """
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        models = (line for line in lines if line.startswith("model name"))
-        cpu = next(models).partition(":")[2].strip()
-    except (OSError, StopIteration):
-        cpu = platform.processor() or platform.machine()
+    model = None
+    with suppress(OSError):  # Linux only
+        model = re.search(r"^model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(), re.M)
     return {
-        "cpu": cpu,
+        "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "system": platform.platform(),

@@ -1,14 +1,16 @@
-"""The cost of a strategy beside time: bytes of state and stored data, peak memory, operations."""
+"""The cost of a strategy: time, bytes of state and stored data, peak memory, operations."""
 
 from __future__ import annotations
 
 import copy
 import ctypes
 import gc
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,6 +32,43 @@ class Retrainable(Protocol):
 
     def retrain(self) -> tuple[float, ...]:
         """Train from scratch; return the mean loss of each epoch."""
+
+
+def now(strategy: Strategy) -> float:
+    """Return the time in seconds, after everything that was asked of the device is done.
+
+    Args:
+        strategy: Its device is waited for.
+    """
+    if strategy.device.type == "cuda":
+        torch.cuda.synchronize(strategy.device)
+    return time.perf_counter()
+
+
+@dataclass
+class Clock:
+    """The seconds that one batch of a strategy took; the device is waited for.
+
+    Args:
+        strategy: The strategy.
+        learn_seconds: Time charged to learning.
+        solve_seconds: Time charged to solving for the weights of a head.
+        test_seconds: Time charged to testing.
+    """
+
+    strategy: Strategy
+    learn_seconds: float = 0.0
+    solve_seconds: float = 0.0
+    test_seconds: float = 0.0
+
+    @contextmanager
+    def charge(
+        self, name: Literal["learn_seconds", "solve_seconds", "test_seconds"]
+    ) -> Iterator[None]:
+        """Add the time of a `with` block to one of the three."""
+        began = now(self.strategy)
+        yield
+        setattr(self, name, getattr(self, name) + now(self.strategy) - began)
 
 
 def state_bytes(strategy: Strategy, stored: int = 0) -> int:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from primavista.bench import metrics
-from primavista.bench.clock import Clock
-from primavista.bench.cost import Retrainable, state_bytes
-from primavista.bench.features import FeatureCache
-from primavista.bench.kept_frames import keep_decoded
+from primavista.bench.cost import Clock, Retrainable, state_bytes
+from primavista.bench.features import FeatureCache, keep_decoded
 from primavista.bench.metrics import Measures, Tally
-from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone, build
-from primavista.progress import OnStep, Progress
+from primavista.progress import OnStep
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy, is_frozen
 from primavista.strategies.creation import create
+from primavista.strategies.registry import renorm_limits, strategy_info
 from primavista.streams.dataset import Patterns, Stream
 
 
@@ -79,7 +78,6 @@ def evaluate(
     start: int = 0,
     tally: Tally | None = None,
     features: FeatureCache | None = None,
-    progress: Progress | None = None,
     on_step: OnStep | None = None,
     **options: OptionValue,
 ) -> Iterator[Step]:
@@ -102,7 +100,6 @@ def evaluate(
         start: How many batches `strategy` has learned already; the next one comes first.
         tally: The tally after those batches, which continues.
         features: A cache of features; runs that share one compute each feature once.
-        progress: Called after each batch with the number of batches learned and their total.
         on_step: Called after each step of gradient descent within a batch; see `Strategy.on_step`.
         **options: For a strategy by name: options that replace its hyperparameters.
 
@@ -133,9 +130,7 @@ def evaluate(
     retrained = set() if retrain is None else spaced(retrain, count)
     tested = retrained or {1, *range(test_every, count, test_every), count}
     test_set = TestSet(stream, test_thin, features or FeatureCache())
-    return _learn_and_test(
-        strategy, stream, test_set, tested, retrained, start, tally or Tally(), progress
-    )
+    return _learn_and_test(strategy, stream, test_set, tested, retrained, start, tally or Tally())
 
 
 def _learn_and_test(
@@ -146,7 +141,6 @@ def _learn_and_test(
     retrained: set[int],
     start: int,
     tally: Tally,
-    progress: Progress | None,
 ) -> Iterator[Step]:
     """Learn batch after batch, test after some of them, and yield the measurements.
 
@@ -160,10 +154,11 @@ def _learn_and_test(
             z, seconds = test_set.features.of_batch(strategy, batch)
             clock.learn_seconds += seconds
 
-        if number in tested and i > 0 and (known := known_before(batch, z, tally)):
-            answer = known.answer(strategy, clock)
-            labels = known.patterns.labels
-            tally.transfer(int((answer == labels).sum()), len(labels))
+        known = torch.tensor([label in tally.met for label in batch.labels.tolist()])
+        if number in tested and known.any():
+            some = select_patterns(batch, known.nonzero().flatten())
+            answer = answers(strategy, some, None if z is None else z[known.to(z.device)], clock)
+            tally.transfer(int((answer == some.labels).sum()), len(some.labels))
 
         with clock.charge("learn_seconds"):
             if z is not None and is_frozen(strategy):
@@ -178,8 +173,6 @@ def _learn_and_test(
         if number in tested:
             confusion = test_set.confusion(strategy, clock)
             measures = tally.test(metrics.class_counts(confusion))
-        if progress is not None:
-            progress(number, len(stream))
         yield Step(
             batch=number,
             batches=len(stream),
@@ -206,45 +199,38 @@ def spaced(count: int, batches: int) -> set[int]:
     return {max(1, round(k * batches / count)) for k in range(1, count + 1)}
 
 
-@dataclass(frozen=True)
-class LabelledFrames:
-    """Frames that a strategy is asked to recognise.
+@torch.no_grad()
+def answers(strategy: Strategy, patterns: Patterns, z: Tensor | None, clock: Clock) -> Tensor:
+    """Return the label with the highest score for each frame, on the CPU.
+
+    With features, the strategy first solves for the weights of its head by scoring one frame. It
+    keeps the solution until it learns again.
 
     Args:
-        patterns: The frames and their labels.
-        z: The features of the frames; None if the representation is still learning.
+        strategy: The strategy to ask.
+        patterns: The frames.
+        z: Their features; None if the representation is still learning.
+        clock: Charged with the time of solving and of testing.
     """
+    if z is not None:
+        with clock.charge("solve_seconds"):
+            strategy.score_features(z[:1])
+    with clock.charge("test_seconds"):
+        scores = strategy.scores(patterns.images) if z is None else strategy.score_features(z)
+        classes = strategy.classes
+        return classes[scores[:, : len(classes)].argmax(1)].cpu()
 
-    patterns: Patterns
-    z: Tensor | None
 
-    @torch.no_grad()
-    def answer(self, strategy: Strategy, clock: Clock) -> Tensor:
-        """Return the label with the highest score for each frame, on the CPU.
-
-        With features, the strategy first solves for the weights of its head by scoring one frame.
-        It keeps the solution until it learns again.
-
-        Args:
-            strategy: The strategy to ask.
-            clock: Charged with the time of solving and of testing.
-        """
-        if self.z is not None:
-            with clock.charge("solve_seconds"):
-                strategy.score_features(self.z[:1])
-        with clock.charge("test_seconds"):
-            if self.z is None:
-                scores = strategy.scores(self.patterns.images)
-            else:
-                scores = strategy.score_features(self.z)
-            classes = strategy.classes
-            return classes[scores[:, : len(classes)].argmax(1)].cpu()
+def select_patterns(patterns: Patterns, chosen: Tensor) -> Patterns:
+    """Return some patterns, by their positions."""
+    images = Selection(patterns.images.source, patterns.images.indices[chosen.numpy()])
+    return Patterns(images, patterns.labels[chosen], patterns.sessions[chosen])
 
 
 class TestSet:
     """The test frames of a stream, with features that are kept until the representation changes.
 
-    The frames are decoded once if they fit into `kept_frames`.
+    The frames are decoded once, by `keep_decoded`, if they are few enough.
 
     Args:
         stream: The stream whose data set is tested on.
@@ -261,51 +247,20 @@ class TestSet:
         self._z: Tensor | None = None
         self._version = -1
 
-    def frames(self, strategy: Strategy, clock: Clock) -> LabelledFrames:
-        """Return the frames, with features if the representation of the strategy is frozen.
-
-        Args:
-            strategy: The strategy that is to be tested.
-            clock: Charged with the time that new features took.
-        """
-        if not is_frozen(strategy):
-            return LabelledFrames(self.patterns, None)
-        version = int(strategy.embedding_version)
-        if self._z is None or version != self._version:
-            self._z, seconds = self.features.of(strategy, self.patterns.images)
-            self._version = version
-            clock.test_seconds += seconds
-        return LabelledFrames(self.patterns, self._z)
-
     def confusion(self, strategy: Strategy, clock: Clock) -> Tensor:
         """Test a strategy: rows of the confusion matrix are true classes, columns predicted ones.
 
         Args:
             strategy: The strategy.
-            clock: Charged with the time.
+            clock: Charged with the time, that of new features included.
         """
-        predicted = self.frames(strategy, clock).answer(strategy, clock)
+        if is_frozen(strategy) and int(strategy.embedding_version) != self._version:
+            self._z, seconds = self.features.of(strategy, self.patterns.images)
+            self._version = int(strategy.embedding_version)
+            clock.test_seconds += seconds
+        z = self._z if is_frozen(strategy) else None
+        predicted = answers(strategy, self.patterns, z, clock)
         return metrics.confusion(self.patterns.labels, predicted, self.classes)
-
-
-def known_before(batch: Patterns, z: Tensor | None, tally: Tally) -> LabelledFrames | None:
-    """Return the frames of a batch whose classes were taught before; None if there are none.
-
-    Args:
-        batch: The batch, which is not learned yet.
-        z: Its features, if the representation is frozen.
-        tally: Knows the classes that were taught.
-    """
-    shown = set(batch.labels.tolist())
-    if shown <= tally.met.keys():
-        return LabelledFrames(batch, z)
-    if not shown & tally.met.keys():
-        return None
-    is_known = torch.tensor([label in tally.met for label in batch.labels.tolist()])
-    known = is_known.nonzero().flatten()
-    images = Selection(batch.images.source, batch.images.indices[known])
-    some = Patterns(images, batch.labels[known], batch.sessions[known])
-    return LabelledFrames(some, None if z is None else z[known.to(z.device)])
 
 
 def _created(
@@ -318,5 +273,5 @@ def _created(
     if not isinstance(backbone, Backbone):
         size = int(stream[0].images[np.array([0])].shape[1])
         backbone = build(size=size) if backbone is None else build(backbone, size=size)
-    chosen = preset_options(name, stream.name, options)
+    chosen: dict[str, Any] = {**renorm_limits(strategy_info(name), stream.name), **options}
     return create(name, backbone, seed=seed, **chosen)

@@ -44,7 +44,6 @@ FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
 PLAN_ADVICE = ". Restore it, or choose another folder with --out"
-FORMAT = 1  # of `run.json`
 TIMES = ("learn_seconds", "solve_seconds", "test_seconds")  # in a line of `timings.jsonl`
 KEPT = (
     "Free some space or choose another folder; what is written is kept, "

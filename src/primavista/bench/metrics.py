@@ -55,18 +55,6 @@ def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
-def accuracy(matrix: Tensor) -> float:
-    """Return the percent of patterns on the diagonal of a confusion matrix.
-
-    Args:
-        matrix: Counts, classes x classes.
-
-    >>> accuracy(torch.tensor([[1, 1], [0, 2]]))
-    75.0
-    """
-    return 100 * int(matrix.diagonal().sum()) / int(matrix.sum())
-
-
 def class_counts(matrix: Tensor) -> dict[int, tuple[int, int]]:
     """Return how many patterns of each class are right, out of how many.
 

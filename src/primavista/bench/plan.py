@@ -18,7 +18,6 @@ import torch
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from primavista.backbones.spec import OWN_NETWORKS
-from primavista.bench.checksums import data_fingerprint
 from primavista.bench.data import (
     Data,
     Positive,
@@ -27,7 +26,7 @@ from primavista.bench.data import (
     TestSetName,
     choose_test_set,
 )
-from primavista.bench.identity import code_fingerprint, fingerprint_of
+from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options
 from primavista.engine.frames import read_frames
 from primavista.engine.representation import Engine, choose_device
@@ -149,6 +148,15 @@ class Cell(StrictModel):
     def key(self) -> str:
         """The identity of the cell: the sha256 of its JSON, in hexadecimal digits."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def batches(self) -> int | None:
+        """The number of batches that the protocol's name and the limit give; None if they do not.
+
+        A stream may be shorter than the limit.
+        """
+        batches = batches_in_name(self.protocol)
+        return batches if self.limit is None else min(self.limit, batches or self.limit)
 
     @property
     def changed_options(self) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from primavista.bench.cell import (
     Interrupted,
     OnEvent,
     RunSettings,
-    ignore,
     run_cell,
 )
 from primavista.bench.folder import (
@@ -169,7 +168,7 @@ class _Driver:
 
     def stop(self) -> None:
         """Wait for the checkpoints of the jobs that run, and cancel those that have not started."""
-        self.on_event = ignore
+        self.on_event = lambda event: None
         self.mailbox.stop.remote()
         for ref, task in self.pending.items():
             if task.folder is None:

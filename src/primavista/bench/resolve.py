@@ -18,32 +18,21 @@ from primavista.strategies.registry import (
 )
 
 
-def preset_options(
-    strategy: str, protocol: str, options: Mapping[str, OptionValue]
-) -> dict[str, Any]:
-    """Return the options to create a strategy with for a protocol.
-
-    These are the limits of batch renormalisation in `table:renormpar`, replaced by `options`.
-
-    >>> preset_options("ewc", "nicv2-79", {"lam": 1.0})
-    {'r_max': 1.25, 'd_max': 0.5, 'moments_decay': 0.9999, 'lam': 1.0}
-    >>> preset_options("ridge", "nicv2-79", {})
-    {}
-    """
-    return {**renorm_limits(strategy_info(strategy), protocol), **options}
-
-
 def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Return every option of a strategy by name, as it will be used.
 
     The names and defaults are those of the class's dataclass `OPTIONS`, which checks the values, or
-    else those of its constructor.
+    else those of its constructor. They are replaced by the preset, by the limits of batch
+    renormalisation in `table:renormpar`, and by `options`.
+
+    >>> [all_options("ewc", "nicv2-79", {"lam": 1.0})[name] for name in ("r_max", "d_max", "lam")]
+    [1.25, 0.5, 1.0]
 
     Raises:
         InputError: If there is no such strategy or option, or if a value is wrong.
     """
-    made = strategy_class(strategy)
-    given = {**strategy_info(strategy).options, **preset_options(strategy, protocol, options)}
+    made, info = strategy_class(strategy), strategy_info(strategy)
+    given = {**info.options, **renorm_limits(info, protocol), **options}
     check_option_names(strategy, given)
     declared = getattr(made, "OPTIONS", None)
     if declared is not None:

@@ -27,7 +27,7 @@ from primavista.bench.folder import (
     read_lines,
     read_result,
 )
-from primavista.bench.plan import Plan, PlannedCell, batches_in_name
+from primavista.bench.plan import Plan, PlannedCell
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
@@ -40,11 +40,11 @@ DATA_CACHE = "data"  # the folder of rendered data, inside that of the results
 
 @dataclass
 class CellState:
-    """The progress of one cell of a plan.
+    """The progress of one cell of a plan, which begins with what its folder tells.
 
     Args:
         planned: The cell.
-        path: Its folder.
+        path: Its folder, which need not exist.
         status: The status of its folder, or that of its last event since.
         batch: The last batch that it has learned.
         batches: How many batches it has; None if that is not known yet.
@@ -56,13 +56,17 @@ class CellState:
 
     planned: PlannedCell
     path: Path
-    status: CellStatus
+    status: CellStatus = "waiting"
     batch: int = 0
     batches: int | None = None
     accuracy: float | None = None
     reason: str = ""
     seconds: float = 0.0
     began: float | None = None
+
+    def __post_init__(self) -> None:
+        self.status = cell_status(self.path)
+        self.read()
 
     def update(self, event: CellEvent) -> None:
         """Follow an event of the cell.
@@ -90,7 +94,6 @@ class CellState:
 
         If a file of the cell is damaged, the cell has failed, and the others go on.
         """
-        cell = self.planned.cell
         try:
             result = read_result(self.path)
             failed = read_json(self.path / FAILED) if self.status == "failed" else None
@@ -100,10 +103,9 @@ class CellState:
         lines = read_lines(self.path / TIMINGS)
         self.batch = len(lines)
         self.seconds = sum(sum(_seconds(line)) for line in lines)
+        self.batches = self.planned.cell.batches
         if result is not None:
             self.batches, self.accuracy = result.batches, result.final.accuracy
-        elif (batches := batches_in_name(cell.protocol)) is not None:
-            self.batches = min(batches, cell.limit or batches)
         if isinstance(failed, dict):
             self.reason = str(failed.get("reason", ""))
 
@@ -162,7 +164,7 @@ class Suite:
         self.settings = self.settings or RunSettings(self.out / DATA_CACHE)
         self._planned = self.plan.planned(progress)
         planned = [cell for cell in self._planned if wanted & set(cell.groups)]
-        self.states = [_stored_state(cell, self.out / cell.folder) for cell in planned]
+        self.states = [CellState(cell, self.out / cell.folder) for cell in planned]
 
     def run(
         self,
@@ -279,13 +281,6 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
             rate = mean.get(state.planned.cell.strategy, usual)
             left.append(max((state.batches or longest) - state.batch, 0) * rate)
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
-
-
-def _stored_state(planned: PlannedCell, path: Path) -> CellState:
-    """Return the state of a cell from its folder, which need not exist."""
-    state = CellState(planned, path, cell_status(path))
-    state.read()
-    return state
 
 
 def _seconds(timings: Mapping[str, Any]) -> list[float]:

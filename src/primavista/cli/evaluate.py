@@ -74,7 +74,7 @@ def evaluate(
     if csv is not None:
         write_csv(csv, CSV_COLUMNS, _rows(result))
     if picture is not None:
-        from primavista.report.evaluation import draw_answers
+        from primavista.report.confusion import draw_answers
 
         draw_answers(picture, *result.confusion())
     for target in (picture, csv):

@@ -820,7 +820,7 @@ def _with_defaults(
         # a learner is not told how many objects will come, and a head whose weights start at 0
         # learns more from one-class batches than one whose weights are drawn
         defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
-        if "features" in info.table:
+        if info.features_option:
             defaults["features"] = "fixed"  # computed once, and kept while a lesson is open
     elif first_batch:
         raise InputError(f"{strategy} learns every batch alike: leave out first_batch")

@@ -17,8 +17,8 @@ from primavista.report.figures import (
     new_figure,
 )
 from primavista.report.published import PublishedResults
-from primavista.report.series import MeanStd, Panel, Points, Series, by_panel
-from primavista.report.titles import DATA_TITLES, FREEZING, protocol_title
+from primavista.report.series import MeanStd, Panel, Points, Series, by_panel, mean_curve
+from primavista.report.titles import DATA_TITLES, protocol_title
 from primavista.strategies.info import Look
 from primavista.strategies.registry import look_of, strategy_info
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AUTHORS = "the authors, CORe50"
+# The looks of further variants in figures of a single strategy.
+VARIANTS = (Look("#0072b2", "s"), Look("#009e73", "D"), Look("#cc79a7", "^"))
 BOLD_LETTERS, LETTERS = 12.5, 15.5  # per inch, of titles and of legends
 HANDLE = 0.5  # inches of a legend's entry beside its text
 LEGEND_LINE, TITLE_LINE = 0.135, 0.15  # inches
@@ -73,48 +75,45 @@ class Line:
 
 
 def _series_lines(
-    series: Sequence[Series], published: PublishedResults, freezing: bool
+    series: Sequence[Series], published: PublishedResults, is_alone: bool
 ) -> list[Line]:
-    """Return the curves of one panel; the first of each strategy is solid, the next are dashed."""
+    """Return the curves of one panel.
+
+    The first curve of each strategy is solid, and the next ones are dashed. If the figure has no
+    other strategy, they have colours of their own instead.
+    """
     lines = []
     seen: Counter[str] = Counter()
     for one in series:
-        style = LINE_STYLES[seen[one.strategy] % len(LINE_STYLES)]
+        info, number = strategy_info(one.strategy), seen[one.strategy]
         seen[one.strategy] += 1
-        look = look_of(strategy_info(one.strategy))
-        if freezing:
-            style = "-"
-            _, look = FREEZING.get(one.freeze, ("", look))
-        theirs = published.get(one.published_key)
-        is_variant = one.name != strategy_info(one.strategy).title and one.norm != "bn"
-        over = [] if theirs is None or is_variant else theirs.curve()
+        look, style = look_of(info), LINE_STYLES[number % len(LINE_STYLES)]
+        if is_alone and 0 < number <= len(VARIANTS):
+            look, style = VARIANTS[number - 1], "-"
+        is_variant = one.name != info.title and one.norm != "bn"
+        theirs = () if is_variant else published.get(one.published_key, ())
+        over = mean_curve([dict(enumerate(run, 1)) for run in theirs])
         finished = bool(one.done)
         lines.append(Line(one.name, look, style, one.curve(), over, one.test_frames, finished))
     return [line for line in lines if line.points]
 
 
 def panel_lines(
-    series: Sequence[Series],
-    published: PublishedResults,
-    *,
-    freezing: bool = False,
-    beside: bool = False,
+    series: Sequence[Series], published: PublishedResults
 ) -> dict[Panel, Sequence[Line]]:
-    """Return the curves of each panel; the authors' are drawn over ours if both are on CORe50.
+    """Return the curves of each panel.
 
-    Args:
-        series: The series of all panels.
-        published: The authors' curves.
-        freezing: True for fig:NI, which has one colour per freezing scheme and no dashes.
-        beside: True if the authors' curves for panels on other data follow in panels of their own.
+    The authors' curves are drawn over ours if both are on CORe50; for panels on other data they
+    follow in panels of their own.
     """
     ours: dict[Panel, Sequence[Line]] = {}
     theirs: dict[Panel, Sequence[Line]] = {}
+    is_alone = len({one.strategy for one in series}) == 1
     for panel, own in by_panel(series).items():
-        lines = _series_lines(own, published, freezing)
+        lines = _series_lines(own, published, is_alone)
         if panel.why_not_comparable:
             found = [one for one in lines if one.published]
-            if beside and found:
+            if found:
                 title = f"{protocol_title(panel.protocol)}, {AUTHORS}"
                 theirs[replace(panel, data_name="core50", title=title)] = [
                     Line(one.name, one.look, one.line_style, one.published) for one in found
@@ -136,7 +135,7 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
     with drawing_style():
         figure = new_figure(width, (2.5 if width < 5 else 3.1) + extra)
         axes = figure.add_subplot()
-        _draw_axes(axes, title, lines, _highest(lines))
+        _draw_axes(axes, title, lines)
         axes.set_xlabel(f"training batch{note}", labelpad=2)
         axes.set_ylabel(accuracy_label(line.test_frames for line in lines), labelpad=2)
         _place_legend(figure, {line.label: line.settings for line in lines}, columns)
@@ -153,12 +152,14 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
     names = [_title(panel, panels) for panel in panels]
     titles = [fill(title, int(BOLD_LETTERS * (width / across - 0.4))) for title in names]
     row = max(1.8, min(2.5, 0.95 * width / across)) + TITLE_LINE * "".join(titles).count("\n")
-    high = max(map(_highest, panels.values()))
     with drawing_style():
         figure = new_figure(width, down * row + LEGEND_LINE * -(-len(named) // columns))
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).flatten()
+        for unused in grid[len(panels) :]:
+            unused.remove()
         for place, (title, lines) in enumerate(zip(titles, panels.values(), strict=True)):
-            axes = figure.add_subplot(down, across, place + 1)
-            _draw_axes(axes, title, lines, high)
+            axes = grid[place]
+            _draw_axes(axes, title, lines)
             axes.set_xlabel("training batch", labelpad=2)
             if place % across == 0:
                 label = accuracy_label(line.test_frames for line in lines)
@@ -187,22 +188,15 @@ def accuracy_label(test_frames: Iterable[str | None]) -> str:
     return f"accuracy on {' or '.join(found)} test frames (%)" if found else "accuracy (%)"
 
 
-def _highest(lines: Sequence[Line]) -> float:
-    return max(mean.mean + (mean.std or 0) for line in lines for _, mean in line.all_points)
-
-
-def _draw_axes(axes: Axes, title: str, lines: Sequence[Line], highest: float) -> None:
+def _draw_axes(axes: Axes, title: str, lines: Sequence[Line]) -> None:
     last = max(batch for line in lines for batch, _ in line.all_points)
     axes.set_xlim(1 if last > 1 else 0.5, max(last, 1.5))
-    high = min(100, 10 * (int(highest / 10) + 1))
-    axes.set_ylim(0, high)
-    step = next(step for top, step in ((40, 5), (60, 10), (100, 20)) if high <= top)
-    axes.set_yticks(range(0, high + 1, step))
     for line in lines:
         if len(line.points) == 1 and last > 1:  # tested once, such as the upper bound
             level: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 2)), "alpha": 0.8}
             axes.axhline(line.points[0][1].mean, color=line.look.colour, zorder=1.5, **level)
         _draw_line(axes, line)
+    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
     axes.set_title(title, loc="left", fontweight="bold", pad=4)
     axes.set_xticks(_ticks(last))
     axes.tick_params(length=2.5)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from primavista.storage.disk import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAINT = "#5b636d"
 # Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
 # LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
 WIDTHS = {"column": 3.05, "page": 6.25}
@@ -29,8 +29,18 @@ LINE_STYLES: tuple[LineStyle, ...] = (
     (0, (5, 1.5, 1, 1.5)),
     (0, (2, 1.2)),
 )
-DPI = 300
-SUFFIXES = (".pdf", ".svg", ".png")
+# How the files of each kind are saved: without a date, so that the same figure gives the same file.
+FILES: Mapping[str, Mapping[str, Any]] = {
+    ".pdf": {
+        "metadata": dict.fromkeys(("Creator", "Producer", "CreationDate")),
+        "transparent": True,
+    },
+    ".svg": {
+        "metadata": dict.fromkeys(("Creator", "Date", "Format", "Type")),
+        "transparent": True,
+    },
+    ".png": {"metadata": {"Software": None}, "dpi": 300, "facecolor": "white"},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +60,12 @@ class Picture:
     @cached_property
     def svg(self) -> str:
         """The figure as SVG, with text as text, on a transparent ground."""
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        return self._rendered("svg", metadata=nothing, transparent=True).decode()
+        return self.content(".svg").decode()
 
     @property
     def width(self) -> float:
         """The width in inches."""
         return float(self.figure.get_figwidth())
-
-    def _rendered(self, kind: str, **settings: Any) -> bytes:
-        out = io.BytesIO()
-        with drawing_style():
-            if self.figure.get_layout_engine() is not None:
-                self.figure.draw_without_rendering()
-                self.figure.set_layout_engine("none")  # so that all kinds of files are the same
-            self.figure.savefig(out, format=kind, **settings)
-        return out.getvalue()
 
     def save(self, path: str | Path) -> Path:
         """Write the figure to a file.
@@ -81,22 +81,23 @@ class Picture:
             FileError: If the file cannot be written.
         """
         path = Path(path)
-        if path.suffix not in SUFFIXES:
-            raise InputError(f"cannot write {path.name}: choose one of {', '.join(SUFFIXES)}")
-        content = self.content(path.suffix)
+        suffix = path.suffix.lower()
+        if suffix not in FILES:
+            raise InputError(f"cannot write {path.name}: choose one of {', '.join(FILES)}")
+        content = self.content(suffix)
         with file_errors("write", f"the figure {path}", CHOOSE_FOLDER), replacing(path) as part:
             part.write_bytes(content)
         return path
 
     def content(self, suffix: str) -> bytes:
         """Return the content of a file of the figure, by its suffix."""
-        if suffix == ".svg":
-            return self.svg.encode()
-        if suffix == ".pdf":
-            nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
-            return self._rendered("pdf", metadata=nothing, transparent=True)
-        nothing = {"Software": None}
-        return self._rendered("png", dpi=DPI, facecolor="white", metadata=nothing)
+        out = io.BytesIO()
+        with drawing_style():
+            if self.figure.get_layout_engine() is not None:
+                self.figure.draw_without_rendering()
+                self.figure.set_layout_engine("none")  # so that all kinds of files are the same
+            self.figure.savefig(out, format=suffix.removeprefix("."), **FILES[suffix])
+        return out.getvalue()
 
     def _repr_png_(self) -> bytes:
         return self.content(".png")
@@ -119,17 +120,9 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-@cache
-def _style() -> dict[str, Any]:
-    """Return the style of all figures, without the settings that it leaves to matplotlib."""
-    matplotlib = require_extra("matplotlib", "plots")
-    path = Path(__file__).with_name("figures.mplstyle")
-    return dict(matplotlib.rc_params_from_file(path, use_default_template=False))
-
-
 def drawing_style(grid: bool = True) -> AbstractContextManager[None]:
     """Return the context in which figures are drawn and saved."""
     context: AbstractContextManager[None]
-    settings = _style() | {"axes.grid": grid}
-    context = require_extra("matplotlib", "plots").rc_context(settings)
+    own = Path(__file__).with_name("figures.mplstyle")
+    context = require_extra("matplotlib.style", "plots").context([own, {"axes.grid": grid}])
     return context

@@ -1,13 +1,14 @@
-"""The description of the runs: a paragraph to paste and a table, from the results alone."""
+"""The description of the runs, from the results alone: a paragraph to paste, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from primavista.bench.resolve import all_options
 from primavista.networks.base import FROM_FUNCTION
-from primavista.report.read import StoredCell
-from primavista.report.series import number_range
-from primavista.report.table import Table
+from primavista.report.read import FolderResults, StoredCell
+from primavista.report.series import Series, number_range
+from primavista.report.table import Row, Table
 from primavista.report.texts import listed, write_texts
 from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
@@ -119,7 +120,7 @@ def _network(cell: StoredCell) -> str:
 
 
 def _software(cell: StoredCell) -> str:
-    machine = cell.machine
+    machine = cell.result.machine if cell.result else {}
     place = machine.get("gpu") if cell.cell.device == "cuda" else machine.get("cpu")
     names = [name for name in ("primavista", "torch", "python") if machine.get(name)]
     versions = [f"{name} {machine[name]}" for name in names]
@@ -138,3 +139,71 @@ FACTS: dict[str, Callable[[StoredCell], str | None]] = {
     "runs": lambda cell: f"{cell.run} (seed {cell.cell.seed})",
     "computed with": _software,
 }
+
+
+def option_table(series: Sequence[Series]) -> Table:
+    """Return every option of each strategy as it was run, and how they differ from its preset."""
+    rows: list[Row] = []
+    for one in series:
+        options = (f"{name} {plain_text(value)}" for name, value in one.options.items())
+        source = strategy_info(one.strategy).source or None
+        changes = "; ".join(_changes(one)) or None
+        rows.append((one.panel.title, one.name, "; ".join(options) or None, changes, source))
+    columns = ("protocol", "strategy", "options", "other than the preset", "source of the preset")
+    table = Table("hyperparameters", "Hyperparameters", columns, tuple(rows))
+    return table.without_empty_columns(3)
+
+
+def _changes(series: Series) -> list[str]:
+    """Say which options differ from the strategy's own on this protocol."""
+    try:
+        usual = all_options(series.strategy, series.panel.protocol, {})
+    except Exception:  # of a strategy that cannot be imported or created here
+        return []
+    if series.cells[0].cell.retrain is not None:
+        usual.pop("every", None)  # the plan says how often it is retrained
+    return [
+        f"{name} {plain_text(value)} instead of {plain_text(usual[name])}"
+        for name, value in series.options.items()
+        if name in usual and value != usual[name]
+    ]
+
+
+def plain_text(value: object) -> str | None:
+    """Return a value of a JSON file as one line; None stays None.
+
+    >>> plain_text(3.5e-05), plain_text(2e6), plain_text({"a": 1})
+    ('3.5e-05', '2e+06', 'a: 1')
+    """
+    match value:
+        case None:
+            return None
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case Mapping():
+            return ", ".join(f"{key}: {plain_text(item)}" for key, item in value.items())
+        case list() | tuple():
+            return ", ".join(str(plain_text(item)) for item in value)
+    return str(value)
+
+
+def cell_table(results: FolderResults) -> Table:
+    """Return the cells that are unfinished, failed, damaged or stale."""
+    rows: list[Row] = []
+    for cell in (*results.cells, *results.superseded):
+        if cell.status == "done" and not cell.stale:
+            continue
+        state = "stale" if cell.status == "done" else cell.status
+        batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
+        last = next(reversed(cell.curve.values()), None)
+        shown = "no" if cell in results.superseded else "yes"
+        title, reason = strategy_info(cell.strategy).title, cell.failure or cell.stale
+        rows.append((state, cell.path, title, batches, last, reason, shown))
+    for path, why in results.damaged.items():
+        rows.append(("damaged", path, None, None, None, why, "no"))
+    rows.sort(key=lambda row: str(row[0]))
+    columns = ("state", "cell", "strategy", "batches", "accuracy so far (%)", "reason", "shown")
+    title, notes = "Failed, unfinished and stale cells", write_texts("cells")
+    return Table("cells", title, columns, tuple(rows), notes)

@@ -69,7 +69,7 @@ def _series_of(
     what: str | Path | Results | Steps | Mapping[str, Steps | Sequence[Steps]],
 ) -> list[Series]:
     if isinstance(what, str | Path):
-        return build_series(load_results(what).cells)
+        what = load_results(what)
     if isinstance(what, Results):
         return build_series(what.cells)
     named: Mapping[str, Steps | Sequence[Steps]]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from primavista.errors import FileError
-from primavista.report.series import MeanStd, Points, mean_curve, mean_std
+from primavista.report.series import MeanStd, mean_std
 
 PAPER = "https://arxiv.org/abs/1907.03799"
 PublishedKey = tuple[str, str, str]  # protocol, strategy, normalisation
+# For each run, the accuracy after each batch. The files have one value more, after the first
+# iteration, which is left out here.
+PublishedRuns = Sequence[Sequence[float]]
+PublishedResults = Mapping[PublishedKey, PublishedRuns]
 
 
 def packaged_toml(name: str) -> dict[str, Any]:
@@ -22,49 +25,16 @@ def packaged_toml(name: str) -> dict[str, Any]:
     return tomllib.loads(files("primavista.report").joinpath(name).read_text("utf-8"))
 
 
-_NUMBERS = packaged_toml("published.toml")
-EFFICIENCY: Mapping[str, Mapping[str, float]] = _NUMBERS["efficiency"]
-HARDWARE: Mapping[str, str] = _NUMBERS["hardware"]
-OPTION_TITLES: Mapping[str, str] = _NUMBERS["options"]
-
-
-@dataclass(frozen=True)
-class PublishedCurves:
-    """The authors' curves of one strategy on one protocol.
-
-    Args:
-        runs: For each run, the accuracy after each batch; the files have one value more, after the
-            first iteration, which is left out here.
-    """
-
-    runs: tuple[tuple[float, ...], ...]
-
-    def final(self) -> MeanStd | None:
-        """Return the accuracy after the last batch."""
-        return mean_std([run[-1] for run in self.runs])
-
-    def curve(self) -> Points:
-        """Return the mean accuracy after each batch."""
-        return mean_curve([dict(enumerate(run, 1)) for run in self.runs])
-
-
-PublishedResults = Mapping[PublishedKey, PublishedCurves]
-
-
-def _target(mean: float, std: float | None = None) -> MeanStd:
-    return MeanStd(mean, std, runs=10)
-
-
-# Final accuracy on CORe50.
+# Final accuracy on CORe50 over 10 runs: the mean, and the deviation if it was published.
 TARGETS: dict[PublishedKey, MeanStd] = {
-    (protocol, strategy, norm): _target(*values)
-    for norm, strategies in _NUMBERS["targets"].items()
+    (protocol, strategy, norm): MeanStd(mean, deviation[0] if deviation else None, runs=10)
+    for norm, strategies in packaged_toml("published.toml")["targets"].items()
     for strategy, protocols in strategies.items()
-    for protocol, values in protocols.items()
+    for protocol, (mean, *deviation) in protocols.items()
 }
 
 
-def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
+def read_published(folder: Path) -> dict[PublishedKey, PublishedRuns]:
     """Read the authors' curves.
 
     Raises:
@@ -76,7 +46,7 @@ def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
             f"there are no published results in {folder}: "
             "give the folder with the files core50_results_nicv2_*.tsv"
         )
-    found: dict[PublishedKey, PublishedCurves] = {}
+    found: dict[PublishedKey, PublishedRuns] = {}
     for path in paths:
         found |= _read_file(path)
     return found
@@ -84,11 +54,11 @@ def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
 
 def target_accuracies(published: PublishedResults) -> dict[PublishedKey, MeanStd]:
     """Return the authors' final accuracies."""
-    finals = {key: curves.final() for key, curves in published.items()}
+    finals = {key: mean_std([run[-1] for run in runs]) for key, runs in published.items()}
     return TARGETS | {key: final for key, final in finals.items() if final}
 
 
-def _read_file(path: Path) -> dict[PublishedKey, PublishedCurves]:
+def _read_file(path: Path) -> Mapping[PublishedKey, PublishedRuns]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -103,7 +73,7 @@ def _read_file(path: Path) -> dict[PublishedKey, PublishedCurves]:
         elif line.strip() and not line.startswith("#"):
             key = _curves_key(header, where)
             runs_of.setdefault(key, []).append(_parse_run(line, key[0], where))
-    return {key: PublishedCurves(tuple(runs)) for key, runs in runs_of.items()}
+    return runs_of
 
 
 def _curves_key(header: Mapping[str, str], where: str) -> PublishedKey:
@@ -115,7 +85,7 @@ def _curves_key(header: Mapping[str, str], where: str) -> PublishedKey:
 
 
 def _parse_run(line: str, protocol: str, where: str) -> tuple[float, ...]:
-    """Return the accuracies after each batch, without the first value (see `PublishedCurves`)."""
+    """Return the accuracies after each batch, without the first value (see `PublishedRuns`)."""
     texts = [text.replace(",", ".") for text in line.split("\t") if text.strip()]
     try:
         values = tuple(map(float, texts))

@@ -16,7 +16,6 @@ from primavista.bench.folder import (
     RUN,
     BatchMetrics,
     CellResult,
-    GroupRecord,
     read_folder_record,
     read_json,
     read_metrics,
@@ -25,7 +24,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Measures
-from primavista.bench.plan import Cell, batches_in_name
+from primavista.bench.plan import Cell
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names
@@ -182,11 +181,7 @@ class StoredCell:
     @property
     def batches(self) -> int | None:
         """The number of batches, from the result or else from the protocol's name, if known."""
-        if self.result:
-            return self.result.batches
-        batches = batches_in_name(self.protocol)
-        limit = self.cell.limit
-        return batches if limit is None else min(limit, batches or limit)
+        return self.result.batches if self.result else self.cell.batches
 
     def final(self, measure: str = "accuracy") -> float | None:
         """Return a measure after the last batch, or None if the cell is not done."""
@@ -197,14 +192,6 @@ class StoredCell:
     def measures(self) -> Measures:
         """The measures after the last batch; each is None if the cell is not done."""
         return self.result.final if self.result else Measures()
-
-    @property
-    def machine(self) -> dict[str, Any]:
-        """The machine that finished the cell and how it was used; empty if it is not known."""
-        if self.result is None or not self.result.machine:
-            return {}
-        used = self.cell.model_dump(include={"device", "threads", "precision", "engine"})
-        return {**self.result.machine, **used}
 
 
 @dataclass(frozen=True)
@@ -350,12 +337,8 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
         except FileError:
             continue
         for number, group in enumerate(record.groups if record else ()):
-            figure_group = _figure_group(group, number)
+            name, is_claim = group.name.removeprefix(CLAIM).strip(), group.name.startswith(CLAIM)
+            figure_group = FigureGroup(name, group.title, is_claim, number)
             for cell in group.cells:
                 found[place / cell] = (*found.get(place / cell, ()), figure_group)
     return found
-
-
-def _figure_group(group: GroupRecord, number: int) -> FigureGroup:
-    name = group.name.removeprefix(CLAIM).strip()
-    return FigureGroup(name, group.title, group.name.startswith(CLAIM), number)

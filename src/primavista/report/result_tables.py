@@ -11,7 +11,7 @@ from primavista.bench import metrics
 from primavista.bench.metrics import Better
 from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
-from primavista.report.published import EFFICIENCY, PublishedKey
+from primavista.report.published import PublishedKey
 from primavista.report.read import StoredCell
 from primavista.report.series import MeanStd, Series, by_panel, mean_std
 from primavista.report.table import (
@@ -131,28 +131,15 @@ def _cells(series: Sequence[Series]) -> list[StoredCell]:
     return [cell for one in series for cell in one.cells]
 
 
-def _finished(series: Sequence[Series]) -> list[Series]:
-    """Return the ranked series that have a finished run, or all if there is none."""
-    return [one for one in ranked(series) if one.done] or ranked(series)
-
-
-def best_accuracies(series: Sequence[Series], name: str = "accuracy") -> Table:
-    """Return a few measures, sorted by accuracy, the best in bold.
+def accuracy_table(name: str, series: Sequence[Series]) -> Table:
+    """Return the table to publish: a few measures, sorted by accuracy, the best in bold.
 
     Series without a finished run are left out, unless there is no other.
     """
-    chosen = _finished(series)
-    has_new_classes = any(one.finals("seen_accuracy") != one.finals() for one in chosen)
-    shown = PUBLISHED if has_new_classes else PUBLISHED[:-1]
-    measures = [column for measure, column in MEASURES.items() if measure in shown]
+    chosen = [one for one in ranked(series) if one.done] or ranked(series)
+    measures = [column for measure, column in MEASURES.items() if measure in PUBLISHED]
     columns = (PROTOCOL, STRATEGY, FINAL, STORED, *measures, TEST_FRAMES, RUNS)
-    return series_table(name, "Final accuracy", chosen, columns, 3, digits=1)
-
-
-def accuracy_table(name: str, series: Sequence[Series]) -> Table:
-    """Return the table to publish: that of `best_accuracies`, with a caption and notes."""
-    table = best_accuracies(series, name)
-    chosen = _finished(series)
+    table = series_table(name, "Final accuracy", chosen, columns, 3, digits=1)
     cells = _cells(chosen)
     several = any(len(one.done) > 1 for one in chosen)
     data = dict.fromkeys(DATA_TITLES.get(cell.data_name, cell.data_name) for cell in cells)
@@ -168,7 +155,7 @@ def accuracy_table(name: str, series: Sequence[Series]) -> Table:
     return replace(table, notes=notes, caption=caption)
 
 
-def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
+def final_table(name: str, series: Sequence[Series]) -> Table:
     """Return every final measure, as mean and sample standard deviation over the finished runs.
 
     Columns after the fifth that would be empty are left out.
@@ -188,7 +175,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         *MEASURES.values(),
         ORDERS,
     )
-    table = series_table(name, title, chosen, columns, 5)
+    table = series_table(name, "All measures", chosen, columns, 5)
     notes = write_texts("final", cells=cells, retrained=retrained_note(cells))
     return replace(table, notes=notes)
 
@@ -239,14 +226,10 @@ SIZES: dict[str, tuple[str, Better | None]] = {
     "state": ("state_bytes", None),
     "peak memory": ("peak_bytes", "low"),
 }
-IN_PAPER = {"run time (min)": "minutes", "data (MB)": "data_mb", "params (MB)": "params_mb"}
 
 
 def efficiency_table(name: str, series: Sequence[Series]) -> Table:
-    """Return time, memory and operations of the finished runs.
-
-    The paper's numbers stand beside ours on its protocol, NICv2-391, alone.
-    """
+    """Return time, memory and operations of the finished runs."""
     done = [one for one in ranked(series) if one.done]
     means = [_seconds(one, "learn_seconds") for one in done]
     is_short = max((mean.mean for mean in means if mean), default=0.0) < SHORT
@@ -259,13 +242,10 @@ def efficiency_table(name: str, series: Sequence[Series]) -> Table:
         columns.append(Column(f"{title} (MB)", partial(_megabytes, field=size), better))
     for kind in ("learning", "predicting"):
         columns.append(Column(f"{kind} (MFLOP per frame)", partial(_operations, kind=kind)))
-    for title, field in IN_PAPER.items():
-        columns.append(Column(f"paper: {title}", partial(_in_paper, field=field)))
     table = series_table(name, "Run time and memory", done, columns, 3)
     notes = write_texts(
         "efficiency",
         columns=table.columns,
-        in_paper=[one.strategy for one in done if _in_paper(one, "minutes") is not None],
         retrained=retrained_note(cell for one in done for cell in one.done),
     )
     caption = "Run time and memory of one run, mean and sample standard deviation over runs."
@@ -293,34 +273,6 @@ def _operations(series: Series, kind: str) -> float | None:
 
     mean = series.over_runs(counted)
     return mean.mean if mean else None
-
-
-def _in_paper(series: Series, field: str) -> float | None:
-    """Return a number of the paper for a series: that of the same protocol and strategy."""
-    is_variant = series.name != strategy_info(series.strategy).title
-    if is_variant or series.panel.protocol != "nicv2-391":
-        return None
-    return EFFICIENCY.get(series.strategy, {}).get(field)
-
-
-def saturation_table(series: Sequence[Series]) -> Table:
-    """Return the share of guarded weights with F = max_F of the strategies with a guard."""
-    first, last = partial(_saturated, place=0), partial(_saturated, place=-1)
-    columns = (
-        *(PROTOCOL, STRATEGY),
-        Column("after batch 1 (%)", lambda one: one.over_runs(first)),
-        Column("at the end (%)", lambda one: one.over_runs(last)),
-        Column("runs", lambda one: sum(first(cell) is not None for cell in one.done)),
-    )
-    guarded = [one for one in ranked(series) if one.over_runs(first)]
-    table = series_table("saturation", "Saturation of the guard", guarded, columns, 5, digits=1)
-    return replace(table, notes=write_texts("saturation"))
-
-
-def _saturated(cell: StoredCell, place: int) -> float | None:
-    """Return the percent of saturated weights after the first or the last batch."""
-    shares = [step.saturated for step in cell.steps if step.saturated is not None]
-    return 100 * shares[place] if shares else None
 
 
 def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanStd]) -> Table:

@@ -2,66 +2,85 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from primavista.report.claims import CLAIMS, claims_table, comparisons_table
+from primavista.report.claims import CLAIMS, check_claims, claims_table, comparisons_table
 from primavista.report.confusion import draw_confusion
 from primavista.report.curves import draw_all, draw_panel, panel_lines
 from primavista.report.figures import WIDTHS, Picture
-from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
-from primavista.report.methods import methods_paragraph, retrained_note, run_table, tested_on
+from primavista.report.methods import (
+    cell_table,
+    methods_paragraph,
+    option_table,
+    retrained_note,
+    run_table,
+    tested_on,
+)
 from primavista.report.published import PublishedResults, target_accuracies
-from primavista.report.read import FolderResults, StoredCell
+from primavista.report.read import FigureGroup, FolderResults, StoredCell
 from primavista.report.result_tables import (
     accuracy_table,
     efficiency_table,
     final_table,
     pairwise_table,
     parity_table,
-    saturation_table,
 )
-from primavista.report.series import by_panel
-from primavista.report.setting_tables import (
-    cell_table,
-    changed_table,
-    machine_table,
-    preset_table,
-)
-from primavista.report.table import Table, format_value
+from primavista.report.series import Series, build_series, by_panel
+from primavista.report.table import Table
 from primavista.report.texts import write_texts
 from primavista.report.titles import DATA_TITLES, slug, unique_slugs
-from primavista.strategies.registry import strategy_info
 
-Cards = tuple[tuple[str, str, str], ...]  # a number with a line above it and a line below it
-MOST_CARDS = 6
-NORMS = "Batch norm against renormalisation"
+RESULTS = "results"  # the figure of cells without a group; it comes first
+TITLE = "Accuracy against batches"  # of that figure, unless one group gives it a title
+
+
+@dataclass(frozen=True)
+class ReportGroup:
+    """A group of a plan, or several whose names have the same first word after `fig:` or `tab:`.
+
+    Args:
+        title: The heading.
+        stem: A part of the names of its files; empty for the first group of the report.
+        series: Its series.
+    """
+
+    title: str
+    stem: str
+    series: Sequence[Series]
+
+    @property
+    def cells(self) -> list[StoredCell]:
+        """The cells of all series."""
+        return [cell for one in self.series for cell in one.cells]
+
+    def file_stem(self, *parts: str) -> str:
+        """Return the name of a file of the group; the kind of figure or table comes first."""
+        kind, *others = parts
+        return slug(*filter(None, (kind, self.stem, *others)))
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: text, figures, tables and parts that open and close, in this order.
+    """A part of the page: text, figures, tables and figures on demand, in this order.
 
     Args:
         title: The heading.
         text: Paragraphs of plain text.
         pictures: The figures.
         tables: The tables.
-        parts: What is shown on demand.
+        folded: Figures that are shown on demand, by the title above them.
         extra: Figures that are files only, not on the page.
         methods: A paragraph to paste into a document.
-        is_open: True for a part that is shown from the beginning.
     """
 
     title: str
     text: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
-    parts: tuple[Section, ...] = ()
+    folded: Mapping[str, Sequence[Picture]] = field(default_factory=dict)
     extra: tuple[Picture, ...] = ()
     methods: str = ""
-    is_open: bool = False
 
     @property
     def anchor(self) -> str:
@@ -71,8 +90,8 @@ class Section:
     @property
     def all_pictures(self) -> list[Picture]:
         """Every figure of the section, on the page or not."""
-        hidden = [picture for part in self.parts for picture in part.pictures]
-        return [*self.pictures, *self.extra, *hidden]
+        folded = [picture for own in self.folded.values() for picture in own]
+        return [*self.pictures, *self.extra, *folded]
 
 
 @dataclass(frozen=True)
@@ -84,7 +103,6 @@ class Page:
         lead: The first sentences.
         notes: Remarks at the top.
         warnings: Warnings at the top.
-        cards: Numbers at the top.
         sections: The parts of the page.
     """
 
@@ -92,24 +110,30 @@ class Page:
     lead: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    cards: Cards
     sections: tuple[Section, ...]
 
 
 def build_page(
     results: FolderResults, published: PublishedResults, page_width: float = WIDTHS["page"]
 ) -> Page:
-    """Return the whole report, section by section; those with nothing to show are left out."""
-    data = group_cells(results.cells, published, page_width)
+    """Return the whole report, section by section; those with nothing to show are left out.
+
+    Args:
+        results: The cells.
+        published: The authors' curves.
+        page_width: The width of figures that span the page, in inches.
+    """
+    groups = group_cells(results.cells)
+    found: dict[tuple[str, ...], Series] = {}  # a series of several groups counts once
+    for one in (one for group in groups for one in group.series):
+        found.setdefault(tuple(cell.path for cell in one.cells), one)
+    series = list(found.values())
     sections = [
-        *(_group_section(data, group) for group in data.groups),
-        _methods(data),
-        _norms(data),
-        _table_section(parity_table(data.series, target_accuracies(published))),
-        _claims(data),
-        _table_section(saturation_table(data.series)),
-        _settings(data),
-        _table_section(machine_table(data.cells)),
+        *(_group_section(group, published, page_width) for group in groups),
+        _methods(results.cells),
+        _table_section(parity_table(series, target_accuracies(published))),
+        _claims(results.cells),
+        _table_section(option_table(series), text=write_texts("tuned", cells=results.cells)),
         _table_section(cell_table(results)),
     ]
     titles = ", ".join(sorted({_data_title(cell) for cell in results.cells})) or "unknown data"
@@ -118,9 +142,45 @@ def build_page(
         " ".join(write_texts("lead", results=results, data=titles)),
         write_texts("notes", results=results),
         write_texts("warnings", results=results),
-        _cards(data),
         tuple(section for section in sections if section is not None),
     )
+
+
+def group_cells(cells: Sequence[StoredCell]) -> list[ReportGroup]:
+    """Sort cells by the groups of their plan, claims aside, in its order."""
+    cells_of: dict[str, list[StoredCell]] = {}
+    origins: dict[str, dict[str, FigureGroup]] = {}
+    for cell in cells:
+        for origin in cell.groups or (FigureGroup(RESULTS),):
+            if not origin.claim:
+                figure = _figure(origin.name)
+                cells_of.setdefault(figure, []).append(cell)
+                origins.setdefault(figure, {})[origin.name] = origin
+
+    def order(figure: str) -> tuple[int, bool]:
+        """The order of the plan; without one, the results come first."""
+        return min(one.number for one in origins[figure].values()), figure != RESULTS
+
+    shown = sorted(cells_of, key=order)
+    stems = ["", *unique_slugs(shown)[1:]]
+    return [
+        ReportGroup(_title(figure, origins[figure]), stem, build_series(cells_of[figure]))
+        for figure, stem in zip(shown, stems, strict=False)
+    ]
+
+
+def _figure(name: str) -> str:
+    """Return the figure of a group: its name, or the first word after `fig:` or `tab:`."""
+    kind, _, rest = name.partition(":")
+    return rest.split()[0] if kind in ("fig", "tab") and rest.strip() else name
+
+
+def _title(figure: str, groups: dict[str, FigureGroup]) -> str:
+    in_order = sorted(groups.values(), key=lambda group: group.number)
+    titles = list(dict.fromkeys(group.title for group in in_order if group.title))
+    if figure == RESULTS and len(titles) != 1:
+        return TITLE
+    return "; ".join(titles) or figure
 
 
 def _data_title(cell: StoredCell) -> str:
@@ -130,28 +190,7 @@ def _data_title(cell: StoredCell) -> str:
     return DATA_TITLES.get(cell.data_name, cell.data_name)
 
 
-def _cards(data: ReportData) -> Cards:
-    """Return the numbers at the top: the best strategy of each panel, and the claims.
-
-    Strategies that train on all data at once are a bound, and not the best.
-    """
-    cards = []
-    series = [one for group in data.groups if not group.freezing for one in group.series]
-    for panel, own in by_panel(series).items():
-        rivals = [(one.name, one.final()) for one in own if not strategy_info(one.strategy).joint]
-        finals = [(name, final) for name, final in rivals if final is not None]
-        if finals:
-            name, best = max(finals, key=lambda item: item[1].mean)
-            text = f"{name}, the best here, {best.runs} run{'s' if best.runs > 1 else ''}"
-            cards.append((panel.title, format_value(best, 1) + "%", text))
-    if data.claims:
-        tones = Counter(claim.verdict.tone for claim in data.claims)
-        text = f"do not hold: {tones['bad']}, open: {tones['open']}"
-        cards.append(("Claims that hold", f"{tones['good']} of {len(data.claims)}", text))
-    return tuple(cards[:MOST_CARDS])
-
-
-def _group_section(data: ReportData, group: ReportGroup) -> Section:
+def _group_section(group: ReportGroup, published: PublishedResults, page_width: float) -> Section:
     """Return accuracy against batches, the tables of results, and the confusion matrices."""
     cells, series = group.cells, group.series
     text = write_texts(
@@ -160,53 +199,50 @@ def _group_section(data: ReportData, group: ReportGroup) -> Section:
         tested=tested_on(cells),
         later=any(step.new_classes for cell in cells for step in cell.steps if step.batch > 1),
         retrained=retrained_note(cells),
-        plain_norm=group.freezing and {one.norm for one in series} == {"bn"},
     )
     tables = (
         accuracy_table(group.file_stem("accuracy"), series),
         pairwise_table(group.file_stem("pairwise"), series),
         efficiency_table(group.file_stem("efficiency"), series),
-        final_table(group.file_stem("final"), "All measures", series),
+        final_table(group.file_stem("final"), series),
     )
     shown = tuple(table for table in tables if table.rows)
-    curves = _curve_pictures(data, group, beside=True)
-    return Section(group.title, text, tables=shown, parts=_confusion_parts(data, group), **curves)
+    pictures, extra = _curves(group, published, page_width)
+    return Section(group.title, text, pictures, shown, _confusion(group, page_width), extra)
 
 
-def _curve_pictures(data: ReportData, group: ReportGroup, beside: bool = False) -> dict[str, Any]:
+def _curves(
+    group: ReportGroup, published: PublishedResults, page_width: float
+) -> tuple[tuple[Picture, ...], tuple[Picture, ...]]:
     """Draw the curves of every panel at the width of a column and of a page, and all together.
 
     Returns:
-        The pictures of the page, and as `extra` those that are files only: a single panel is wide
-        on the page.
+        The pictures of the page, and those that are files only: a single panel is wide on the page.
     """
-    panels = panel_lines(group.series, data.published, freezing=group.freezing, beside=beside)
+    panels = panel_lines(group.series, published)
     columns, pages = [], []
     for panel, lines in panels.items():
         stem = group.file_stem("accuracy", panel.title)
         columns.append(draw_panel(stem, panel, lines, WIDTHS["column"]))
-        pages.append(draw_panel(f"{stem}-page", panel, lines, data.page_width))
+        pages.append(draw_panel(f"{stem}-page", panel, lines, page_width))
     if len(panels) < 2:
-        return {"pictures": tuple(pages), "extra": tuple(columns)}
-    pages.append(draw_all(group.file_stem("accuracy", "all"), panels, data.page_width))
-    return {"pictures": tuple(columns), "extra": tuple(pages)}
+        return tuple(pages), tuple(columns)
+    pages.append(draw_all(group.file_stem("accuracy", "all"), panels, page_width))
+    return tuple(columns), tuple(pages)
 
 
-def _confusion_parts(data: ReportData, group: ReportGroup) -> tuple[Section, ...]:
+def _confusion(group: ReportGroup, page_width: float) -> dict[str, Sequence[Picture]]:
     """Return the confusion matrices, panel by panel."""
-    panels = by_panel(group.series)
-    parts = []
-    for panel, series in panels.items():
+    parts: dict[str, Sequence[Picture]] = {}
+    for panel, series in by_panel(group.series).items():
         stems = [f"{slug(panel.title)}-{stem}" for stem in unique_slugs([s.name for s in series])]
         drawn = [
-            draw_confusion(one, group.file_stem("confusion", stem), page=data.page_width)
+            draw_confusion(one, group.file_stem("confusion", stem), page=page_width)
             for one, stem in zip(series, stems, strict=True)
         ]
-        matrices = tuple(picture for picture in drawn if picture is not None)
-        if matrices:
-            title, text = f"{panel.title}: confusion matrices", write_texts("matrices")
-            parts.append(Section(title, text, matrices, is_open=len(panels) == 1))
-    return tuple(parts)
+        if matrices := [picture for picture in drawn if picture is not None]:
+            parts[f"{panel.title}: confusion matrices"] = matrices
+    return parts
 
 
 def _table_section(*tables: Table, title: str = "", text: tuple[str, ...] = ()) -> Section | None:
@@ -215,31 +251,15 @@ def _table_section(*tables: Table, title: str = "", text: tuple[str, ...] = ()) 
     return Section(title or tables[0].title, text, tables=shown) if shown else None
 
 
-def _methods(data: ReportData) -> Section | None:
-    section = _table_section(run_table(data.cells))
-    return replace(section, methods=methods_paragraph(data.cells)) if section else None
+def _methods(cells: Sequence[StoredCell]) -> Section | None:
+    section = _table_section(run_table(cells))
+    return replace(section, methods=methods_paragraph(cells)) if section else None
 
 
-def _norms(data: ReportData) -> Section | None:
-    if not data.norms:
-        return None
-    group = ReportGroup(NORMS, BN, data.norms)
-    title = "Final accuracy with batch norm and with renormalisation"
-    table = final_table(group.file_stem("final"), title, data.norms)
-    curves = _curve_pictures(data, group)
-    return Section(group.title, write_texts("norms"), tables=(table,), **curves)
-
-
-def _claims(data: ReportData) -> Section | None:
-    tested = f"Accuracy on {tested_on(data.cells)}."
-    measured = {claim.title for claim in data.claims}
+def _claims(cells: Sequence[StoredCell]) -> Section | None:
+    claims, tested = check_claims(cells), f"Accuracy on {tested_on(cells)}."
+    measured = {claim.title for claim in claims}
     missing = [claim["title"] for claim in CLAIMS if claim["title"] not in measured]
-    tables = claims_table(data.claims, tested), comparisons_table(data.claims, tested)
+    tables = claims_table(claims, tested), comparisons_table(claims, tested)
     text = write_texts("claims", missing=missing)
     return _table_section(*tables, title="The claims of the text", text=text)
-
-
-def _settings(data: ReportData) -> Section | None:
-    tables = preset_table(data.cells), changed_table(data.series)
-    text = write_texts("tuned", cells=data.cells)
-    return _table_section(*tables, title="Hyperparameters", text=text)

@@ -118,11 +118,6 @@ class Series:
         return self.options.get("norm")
 
     @property
-    def freeze(self) -> str:
-        """The option `freeze`, which says what is frozen."""
-        return str(self.options.get("freeze"))
-
-    @property
     def published_key(self) -> tuple[str, str, str]:
         """The key of the paper's numbers for the same protocol, strategy and normalisation."""
         norm = self.norm or strategy_info(self.strategy).norm or "brn"
@@ -163,14 +158,15 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
     They are sorted by data set, then from coarse to fine protocols, then by strategy. If a run
     occurs twice in a series, a finished cell counts before others, then one that is not stale.
     """
-    known = list(cells)
-    panels = _find_panels(known)
+    best_first = sorted(
+        cells, key=lambda cell: (cell.status != "done", cell.stale is not None, -cell.reached)
+    )
+    panels = _find_panels(best_first)
     runs_of: dict[tuple[Panel, str], dict[int, StoredCell]] = {}
-    for cell in known:
+    for cell in best_first:
         panel = panels[json_text(cell.data), cell.protocol]
         runs = runs_of.setdefault((panel, json_text([cell.strategy, cell.settings])), {})
-        if cell.run not in runs or _progress_of(cell) > _progress_of(runs[cell.run]):
-            runs[cell.run] = cell
+        runs.setdefault(cell.run, cell)
     groups = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in runs_of.items()]
     series = [
         Series(_variant_name(panel, cells, groups), cells[0].strategy, panel, tuple(cells))
@@ -220,13 +216,8 @@ def _series_order(series: Series) -> tuple[Any, ...]:
     return panel.data_name, panel.key, protocol, is_variant, strategy, series.name
 
 
-def _progress_of(cell: StoredCell) -> tuple[bool, bool, int]:
-    """Return a sorting key: of two results of one run, that of the present code and data counts."""
-    return cell.status == "done", cell.stale is None, cell.reached
-
-
 def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
-    """Return the panel of each data key and protocol.
+    """Return the panel of each data key and protocol, with the facts of its first cell.
 
     The titles name the data set if there are several.
     """
@@ -239,9 +230,8 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
         if len(data) > 1:
             more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
             title += f" ({', '.join([cell.data_name, *more])})"
-        if (key, cell.protocol) not in panels or cell.status == "done":
-            panel = Panel(cell.protocol, cell.data_name, cell.why_not_comparable, key, title)
-            panels[key, cell.protocol] = panel
+        panel = Panel(cell.protocol, cell.data_name, cell.why_not_comparable, key, title)
+        panels.setdefault((key, cell.protocol), panel)
     return panels
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from primavista.strategies.builtin import STRATEGIES
-from primavista.strategies.info import Look
 
 # Data sets that have another name in figures and sentences than in files.
 DATA_TITLES = {
@@ -15,12 +14,12 @@ DATA_TITLES = {
     "cifar100": "CIFAR-100",
 }
 
-# The name and the look of each value of the option `freeze`, in the order of the paper's fig:NI.
+# The words for each value of the option `freeze`.
 FREEZING = {
-    "none": ("nothing frozen", Look("#4a4a4a", "X")),
-    "depthwise": ("depthwise frozen", Look("#d55e00", "o")),
-    "pointwise": ("pointwise frozen", Look("#0072b2", "s")),
-    "all": ("all convolutions frozen", Look("#009e73", "D")),
+    "none": ("nothing frozen",),
+    "depthwise": ("depthwise frozen",),
+    "pointwise": ("pointwise frozen",),
+    "all": ("all convolutions frozen",),
 }
 
 

@@ -18,8 +18,6 @@ from primavista.report.table import to_csv, to_latex, to_markdown
 from primavista.report.texts import escape_latex, templates
 from primavista.storage.disk import replacing
 
-MEDIA = {"csv": "text/csv", "tex": "application/x-tex"}  # of the files that the page offers
-Files = Mapping[str, str]  # the name of each file of a table or paragraph, and its content
 FIGURE_KINDS = ("pdf", "svg", "png")
 TABLE_KINDS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
@@ -67,19 +65,14 @@ def write_report(
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
     target = Path(out) if out is not None else Path(folder)
-    downloads: dict[str, Files] = {}
     for section in page.sections:
         for table in section.tables:
             made = {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}
-            downloads[table.name] = made
             _write_files(target / "tables", made)
         if section.methods:
             tex = escape_latex(section.methods)
-            downloads["methods"] = {
-                "methods.txt": f"{section.methods}\n",
-                "methods.tex": f"{tex}\n",
-            }
-            _write_files(target, downloads["methods"])
+            made = {"methods.txt": f"{section.methods}\n", "methods.tex": f"{tex}\n"}
+            _write_files(target, made)
     pictures = [picture for section in page.sections for picture in section.all_pictures]
     for done, picture in enumerate(pictures):
         if progress is not None:
@@ -87,7 +80,7 @@ def write_report(
         for kind in figures:
             drawn = picture.content(f".{kind}")
             _write_files(target / "figures", {f"{picture.name}.{kind}": drawn})
-    _write_files(target, {"report.html": _render_page(page, downloads)})
+    _write_files(target, {"report.html": _render_page(page)})
     return target / "report.html"
 
 
@@ -100,24 +93,19 @@ def _write_files(folder: Path, contents: Mapping[str, str | bytes]) -> None:
                 part.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def _render_page(page: Page, downloads: Mapping[str, Files]) -> str:
-    """Return the whole HTML file; every text that comes from results is escaped.
-
-    Args:
-        page: The content.
-        downloads: The files that the page offers below each table, by the name of the table, and
-            below the paragraph on methods, by `methods`.
-    """
+def _render_page(page: Page) -> str:
+    """Return the whole HTML file; every text that comes from results is escaped."""
     safe = require_extra("markupsafe", "plots").Markup
     style = files("primavista.report").joinpath("style.css").read_text("utf-8")
-    template = templates().get_template("page.html.jinja")
-    html: str = template.render(
-        page=page,
-        style=safe(style),
-        downloads=downloads,
-        encode=lambda text: base64.b64encode(text.encode()).decode(),
-        media=MEDIA,
-        version=__version__,
-        paper=PAPER,
+    html: str = (
+        templates()
+        .get_template("page.html.jinja")
+        .render(
+            page=page,
+            style=safe(style),
+            encode=lambda text: base64.b64encode(text.encode()).decode(),
+            version=__version__,
+            paper=PAPER,
+        )
     )
     return html

@@ -12,7 +12,6 @@ from typing import BinaryIO
 from fastapi import UploadFile
 
 from primavista.errors import FileError
-from primavista.learner.boxed import boxed_squares
 from primavista.media.decoder import shared_decoder
 from primavista.media.decoder_child import DecodeJob
 from primavista.media.images import ImageArray, TooLargeError
@@ -152,20 +151,3 @@ async def find_objects(service: LearnerService, picture: ImageArray) -> FoundObj
     height, width = picture.shape[:2]
     objects = [FoundObject.of(one, width, height) for one in found]
     return FoundObjects(objects=objects, version=snapshot.version)
-
-
-async def cut_squares(
-    service: LearnerService, wholes: list[ImageArray], box: str
-) -> list[ImageArray]:
-    """Cut the squares around the object out of the whole frames of a lesson, at model size.
-
-    Args:
-        service: The service.
-        wholes: The frames, uint8, H x W x 3 each.
-        box: The place of the object, as `boxed_squares` takes it.
-
-    Raises:
-        RefusedError: If the box is wrong, or if nothing moves (422).
-    """
-    with refused_as(422):
-        return await service.in_thread(boxed_squares, wholes, box, service.learner.size)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
 
+from primavista.learner.boxed import boxed_squares
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
@@ -19,14 +20,13 @@ from primavista.media.images import ImageArray, centre_square
 from primavista.serve.decoding import (
     BOXED_SIDES,
     WHOLE_SIDES,
-    cut_squares,
     decode_frame,
     decode_frames,
     decode_video,
     find_objects,
 )
 from primavista.serve.learner_service import LearnerService, Snapshot
-from primavista.serve.limits import RefusedError, check_label
+from primavista.serve.limits import RefusedError, check_label, refused_as
 from primavista.serve.routing import Service, refusals
 from primavista.serve.schemas import (
     CameraStatus,
@@ -332,6 +332,8 @@ async def _decode(
         raise RefusedError(422, "send either frames or a video")
     if video is not None:
         return await decode_video(service, video.file)
-    if box:
-        return await cut_squares(service, await decode_frames(service, frames, BOXED_SIDES), box)
-    return await decode_frames(service, frames)
+    if not box:
+        return await decode_frames(service, frames)
+    wholes = await decode_frames(service, frames, BOXED_SIDES)
+    with refused_as(422):  # a wrong box, or nothing moves
+        return await service.in_thread(boxed_squares, wholes, box, service.learner.size)

@@ -42,7 +42,6 @@ class ChangeJob:
         progress: The fraction that is done, or None if it cannot be told.
         error: The reason of a failure.
         seconds: The time from the start of the work to its end.
-        frames_seconds: The part of that time that the frames of a lesson took.
         parts: The seconds of each part: working, and saving to disk.
         version: The version of the snapshot that the job led to.
         already_taught: True if the lesson was taught before and therefore left out.
@@ -62,7 +61,6 @@ class ChangeJob:
     progress: float | None = None
     error: str | None = None
     seconds: float | None = None
-    frames_seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
     version: int | None = None
     already_taught: bool = False

@@ -40,7 +40,7 @@ from primavista.serve.service_camera import ServiceCamera
 
 T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
-MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
+SHARE_OF_FRAMES = 0.5  # of the progress of a lesson; the rest is for what comes after them
 THREADS = 2  # for work on lessons, models and boxes; few, to leave cores to the network
 log = logging.getLogger("primavista")
 
@@ -87,8 +87,6 @@ class LearnerService:
     Attributes:
         snapshot: The state that predictions come from. A lesson may replace it at any time: read it
             once if several facts must belong together.
-        frames_share: The share of the progress of the next lesson that its frames have: their share
-            of the time of the last one.
         camera: The service's own camera, or None if it has none.
     """
 
@@ -102,7 +100,6 @@ class LearnerService:
         self.uploads = Budget(self.limits.upload_bytes, f"all uploads in progress {at_most}")
         self.recalled = Budget(self.limits.recall_bytes, f"{recalled} {at_most}")
         self.metrics = ServiceMetrics()
-        self.frames_share = 0.5
         self.snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: dict[str, ChangeJob] = {}  # the oldest first
@@ -211,18 +208,14 @@ class LearnerService:
             raise RefusedError(422, "there are no frames: send at least one")
 
         def learn(learner: Learner, report_progress: ReportProgress) -> None:
-            began, share = time.monotonic(), self.frames_share
-
             def progress(done: int, total: int | None) -> None:
                 if total:
-                    report_progress(share * done / total)
-                    job.frames_seconds = time.monotonic() - began
+                    report_progress(SHARE_OF_FRAMES * done / total)
 
             refuse = () if again else learner.lessons
             learner.learn(lesson, label, refuse=refuse, progress=progress)
 
-        job = ChangeJob("lesson", learn, label, lesson)
-        return self.submit(job)
+        return self.submit(ChangeJob("lesson", learn, label, lesson))
 
     async def change(self, job: ChangeJob) -> None:
         """Submit a small change and wait until it is done; the lessons before it come first.
@@ -353,9 +346,6 @@ class LearnerService:
                 if job.ended.done():  # it was given up, and another thread has taken over
                     return
                 job.seconds = time.monotonic() - began
-                if job.frames_seconds and job.error is None:
-                    share = job.frames_seconds / max(job.seconds, job.frames_seconds)
-                    self.frames_share = min(share, MOST_OF_A_LESSON)
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:

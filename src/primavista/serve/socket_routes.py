@@ -12,19 +12,12 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
-from primavista.learner.boxed import MOTION
-from primavista.media.images import ImageArray, centre_square, read_region
+from primavista.media.images import ImageArray, centre_square
 from primavista.serve.clips import StreamClips
-from primavista.serve.decoding import (
-    BOXED_SIDES,
-    WHOLE_SIDES,
-    cut_squares,
-    decode_frame,
-    find_objects,
-)
+from primavista.serve.decoding import WHOLE_SIDES, decode_frame, find_objects
 from primavista.serve.jobs import ChangeJob
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.limits import RateLimiter, RefusedError, check_label, refused_as
+from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.routing import Service
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
@@ -199,8 +192,7 @@ async def teach(socket: WebSocket, service: Service) -> None:
 
     The client sends {"label": "mug"}, then images as binary messages, then {"end": true}. The
     service answers each with the number of frames so far, then sends the status of the lesson
-    until it is done. A socket that closes before the end changes nothing. With a `box` beside the
-    label, as that of `POST /api/lessons`, a square around it is learned of every frame.
+    until it is done. A socket that closes before the end changes nothing.
     """
     await _accept(socket)
     # A client that goes away after the end has taught its lesson all the same.
@@ -235,59 +227,28 @@ async def _receive_lesson(
     first = await anext(messages, None)
     if first is None:
         return None
-    label, box, again = _beginning(service, first)
+    if isinstance(first, bytes):
+        raise RefusedError(422, 'send the name first: {"label": "mug"}')
+    command = _json_object(first)
+    label = check_label(command.get("label"), service.learner.labels)
     await socket.send_json({"frames": 0})
     lesson = service.learner.open_lesson()
-    wholes: list[ImageArray] = []  # whole frames, which are kept if motion decides
     async for message in messages:
         if isinstance(message, str):
             if _json_object(message).get("end") is not True:
                 raise RefusedError(422, 'send images, then {"end": true}')
-            if wholes:
-                lesson = service.lesson_of(await cut_squares(service, wholes, MOTION))
-            return service.teach(lesson, label, again)
-        number = len(lesson) + len(wholes) + 1
-        image = await _lesson_frame(service, message, number, box)
+            return service.teach(lesson, label, command.get("again") is True)
+        number, limit = len(lesson) + 1, service.limits.lesson_frames
+        if number > limit:
+            reason = f"a lesson has at most {limit} frames: end it, and begin another"
+            raise RefusedError(413, reason)
+        with service.uploads.holding(len(message)):
+            image = await decode_frame(service, BytesIO(message), f"frame {number}")
         held.enter_context(service.uploads.holding(image.nbytes))
-        if box == MOTION:
-            wholes.append(image)
-        else:
-            lesson.add(image)
+        lesson.add(image)
         await socket.send_json({"frames": number})
         await service.in_thread(lesson.prepare)
     return None
-
-
-def _beginning(service: LearnerService, message: bytes | str) -> tuple[str, str, bool]:
-    """Return the name, the box, and whether the lesson may count twice, of a first message."""
-    if isinstance(message, bytes):
-        raise RefusedError(422, 'send the name first: {"label": "mug"}')
-    command = _json_object(message)
-    label = check_label(command.get("label"), service.learner.labels)
-    box = command.get("box", "")
-    if not isinstance(box, str):
-        raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
-    if box and box != MOTION:
-        with refused_as(422):
-            read_region(box)
-    return label, box, command.get("again") is True
-
-
-async def _lesson_frame(service: LearnerService, data: bytes, number: int, box: str) -> ImageArray:
-    """Decode a frame of a lesson and cut the square around its box out of it.
-
-    It stays whole if the box is "motion", which is found in all frames together.
-    """
-    limit = service.limits.lesson_frames
-    if number > limit:
-        reason = f"a lesson has at most {limit} frames: end it, and begin another"
-        raise RefusedError(413, reason)
-    with service.uploads.holding(len(data)):
-        sides = BOXED_SIDES if box else 0
-        image = await decode_frame(service, BytesIO(data), f"frame {number}", sides)
-    if box and box != MOTION:
-        [image] = await cut_squares(service, [image], box)
-    return image
 
 
 async def _accept(socket: WebSocket) -> None:

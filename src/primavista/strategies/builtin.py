@@ -9,9 +9,6 @@ from primavista.storage.settings import OptionValue
 from primavista.strategies.info import Look, StrategyInfo
 
 _TABLE = "tab:hyper_core50"
-_RATES = ("epochs_1", "lr_1", "epochs", "lr")
-_SI = ("w_1", "w_i", "max_f")
-_MINIBATCH = ("minibatch", "momentum", "weight_decay")
 _PUBLISHED_REPLAY: dict[str, OptionValue] = {
     "guard": "none",
     "lr": 3e-4,
@@ -28,7 +25,7 @@ def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
 
 _gradient = partial(_builtin, training_options=True, norm="brn")
 _analytic = partial(_builtin, analytic=True)
-_replay = partial(_gradient, table=("memory", *_RATES, "lr_head"), rehearsal_free=False)
+_replay = partial(_gradient, rehearsal_free=False)
 # The weight of the past in the moments is that of their papers, for every protocol.
 _keeps_frames = partial(_gradient, options={"moments_decay": 0.9}, rehearsal_free=False, norm="bn")
 
@@ -40,7 +37,6 @@ _BUILTIN = (
         "AR1*",
         "ar1:AR1",
         source=f"{_TABLE}, AR1",
-        table=("head", "guard", *_SI, *_RATES, "lr_head"),
         look=Look("#d55e00", "o"),
     ),
     _gradient(
@@ -48,7 +44,7 @@ _BUILTIN = (
         "CWR*",
         "cwr:CWR",
         source=f"algo:cwr*; {_TABLE}, CWR*",
-        table=("head", "features", *_RATES),
+        features_option=True,
         open_set_option=True,
         look=Look("#0072b2", "s"),
     ),
@@ -57,7 +53,6 @@ _BUILTIN = (
         "DSLDA",
         "dslda:DSLDA",
         source=f"{_TABLE}, DSLDA",
-        table=("shrinkage",),
         training_options=True,
         open_set_option=True,
         look=Look("#009e73", "D"),
@@ -67,7 +62,6 @@ _BUILTIN = (
         "EWC",
         "ewc:EWC",
         source=f"{_TABLE}, EWC",
-        table=("max_f", "lam", *_RATES, "guard"),
         look=Look("#cc79a7", "^"),
     ),
     _gradient(
@@ -75,7 +69,6 @@ _BUILTIN = (
         "LwF",
         "lwf:LwF",
         source=f"{_TABLE}, LWF",
-        table=("lam", *_RATES),
         look=Look("#e69f00", "v"),
     ),
     _gradient(
@@ -83,7 +76,6 @@ _BUILTIN = (
         "Naive",
         "naive:Naive",
         source=f"{_TABLE}, Naive",
-        table=_RATES,
         look=Look("#4a4a4a", "X"),
     ),
     _gradient(
@@ -91,7 +83,6 @@ _BUILTIN = (
         "Cumulative",
         "cumulative:Cumulative",
         source="ours: the paper gives no recipe",
-        table=("norm", "freeze", *_RATES),
         rehearsal_free=False,
         joint=True,
         retrains=True,
@@ -104,7 +95,6 @@ _BUILTIN = (
         "ar1:AR1",
         source=f"{_TABLE}, AR1; lambda is EWC's, ours",
         options={"head": "cwr+", "guard": "penalty"},
-        table=("head", "guard", "lam", *_SI, *_RATES, "lr_head"),
         look=Look("#8a3a00", "P"),
     ),
     _gradient(
@@ -113,7 +103,7 @@ _BUILTIN = (
         "cwr:CWR",
         source=f"algo:cwr+; {_TABLE}, CWR*",
         options={"head": "cwr+"},
-        table=("head", "features", *_RATES),
+        features_option=True,
         open_set_option=True,
         look=Look("#00406b", "p"),
     ),
@@ -152,7 +142,6 @@ _BUILTIN = (
         "ER (rehearses)",
         "rehearsal.er:ExperienceReplay",
         source="Chaudhry et al. 2019, Algorithm 1; NOT rehearsal-free",
-        table=("memory", "replayed", *_MINIBATCH, *_RATES),
         look=Look("#a5402d", ">"),
     ),
     _keeps_frames(
@@ -160,7 +149,6 @@ _BUILTIN = (
         "DER++ (rehearses)",
         "rehearsal.derpp:DERpp",
         source="Buzzega et al. 2020, equation 6; NOT rehearsal-free",
-        table=("memory", "replayed", "alpha", "beta", *_MINIBATCH, *_RATES),
         look=Look("#3d5a80", "d"),
     ),
     _keeps_frames(
@@ -168,7 +156,6 @@ _BUILTIN = (
         "GDumb (rehearses)",
         "rehearsal.gdumb:GDumb",
         source="Prabhu et al. 2020, Algorithm 1; NOT rehearsal-free",
-        table=("memory", "cutmix", "clip", "lr_min", "epochs_1", "lr_1", *_MINIBATCH),
         retrains=True,
         look=Look("#6b6b00", "8"),
     ),
@@ -177,7 +164,6 @@ _BUILTIN = (
         "iCaRL (rehearses)",
         "rehearsal.icarl:ICaRL",
         source="Rebuffi et al. 2017, Algorithms 1 to 5; NOT rehearsal-free",
-        table=("memory", *_MINIBATCH, *_RATES),
         look=Look("#005f60", "p"),
     ),
     _analytic(

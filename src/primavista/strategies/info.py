@@ -48,12 +48,12 @@ class StrategyInfo:
         where: `module:Class`.
         source: The origin of the hyperparameters.
         options: Options that differ from the defaults of the class.
-        table: The names of the hyperparameters that tables show.
         training_options: True if it takes the options of gradient descent: `capacity`,
             `first_batch`, the limits of batch renormalisation.
         analytic: True if it keeps sums over frames, so that learners can be merged.
         rehearsal_free: False if it stores frames or activations.
         open_set_option: True if the option `open_set=True` makes it recognise strangers.
+        features_option: True if the option `features="fixed"` keeps the network as it is.
         joint: True if it trains on all data at once, like the upper bound Cumulative.
         retrains: True if it trains from scratch on stored data, so that a plan sets how often.
         norm: Its default normalisation, which reports do not mention; None if it has none.
@@ -65,11 +65,11 @@ class StrategyInfo:
     where: str = ""
     source: str = ""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
-    table: tuple[str, ...] = ()
     training_options: bool = False
     analytic: bool = False
     rehearsal_free: bool = True
     open_set_option: bool = False
+    features_option: bool = False
     joint: bool = False
     retrains: bool = False
     norm: Literal["bn", "brn"] | None = None

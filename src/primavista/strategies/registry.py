@@ -7,7 +7,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
@@ -181,18 +180,6 @@ def strategy_info(name: str) -> StrategyInfo:
     free = True if made is None else getattr(made, "rehearsal_free", True)
     title = name.rpartition(":")[2] if is_reference(name) else name
     return StrategyInfo(name, title if free else f"{title} (rehearses)", rehearsal_free=free)
-
-
-def hyperparameters(info: StrategyInfo) -> dict[str, OptionValue]:
-    """Return the hyperparameters that tables show with their values, and all other `options`.
-
-    Args:
-        info: The facts about a strategy.
-    """
-    if not info.table:
-        return dict(info.options)
-    defaults = asdict(load_strategy(info).OPTIONS())
-    return {**{name: defaults[name] for name in info.table}, **info.options}
 
 
 def renorm_limits(info: StrategyInfo, protocol: str) -> dict[str, OptionValue]:
