@@ -12,7 +12,6 @@ from primavista.strategies.info import Look
 DATA_TITLES = {
     "rendered": "rendered objects",
     "core50": "CORe50",
-    "cifar100": "CIFAR-100",
 }
 
 # The name and the look of each value of the option `freeze`, in the order of the paper's fig:NI.
