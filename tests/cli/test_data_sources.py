@@ -59,26 +59,6 @@ def test_a_drawn_folder_has_the_objects_frames_and_test_sessions_of_its_scene(
         assert (found.float() - expected.float()).abs().mean() < allowed
 
 
-def test_a_stopped_drawing_says_so_and_leaves_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Image.Image.save
-
-    def save(picture: Image.Image, path: Path, **options: Any) -> None:
-        if path.name == "002.png" and path.parent.name.startswith(".s2"):
-            raise KeyboardInterrupt
-        real(picture, path, **options)
-
-    monkeypatch.setattr(dataset.Image.Image, "save", save)
-    result = run("render", tmp_path / "drawn", *OPTIONS)
-    assert result.exit_code == 130
-    assert "the same command resumes" in result.output
-    assert not [p for p in (tmp_path / "drawn").rglob("*") if p.name.endswith(".part")]
-    monkeypatch.undo()
-    done("render", tmp_path / "drawn", *OPTIONS)
-    assert len(open_data(str(tmp_path / "drawn")).frames) == 96
-
-
 def test_a_stopped_packing_says_so_and_leaves_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

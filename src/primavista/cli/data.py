@@ -42,12 +42,10 @@ def render(
 ) -> None:
     """Draw a data set and write it as a folder of objects: `cup 1/s1/000.png`, or `cup 1/s1.mp4`.
 
-    The same command resumes after an interruption.
-
     Example: `primavista data render my-objects --objects 2 --frames 30`
 
     Args:
-        folder: The folder to write; it is created if it does not exist.
+        folder: The folder to write; it may exist if it is empty.
         format: png is exact; mp4 writes a video per session.
         categories: Categories of objects.
         objects: Objects in each category.
@@ -61,7 +59,7 @@ def render(
     from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories, objects, sessions, frames, size, seed)
-    with resumable(), progress_bar("drawing frames") as progress:
+    with progress_bar("drawing frames") as progress:
         write(scene, folder, format, progress, choose_device(device))
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
 
