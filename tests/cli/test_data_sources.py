@@ -62,12 +62,12 @@ def test_a_drawn_folder_has_the_objects_frames_and_test_sessions_of_its_scene(
 def test_a_stopped_packing_says_so_and_leaves_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from primavista.streams.store import workers
+    from primavista.streams.store import packing
 
     def stop(*arguments: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "_write_chunk", stop)
+    monkeypatch.setattr(packing, "_write_chunk", stop)
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert result.exit_code == 130
     assert "the same command resumes" in result.output

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,9 @@ from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import damaged_sessions, open_store, pack, workers
+from primavista.streams.store import damaged_sessions, open_store, pack, packing
 from primavista.streams.store.index import (
     CHUNK,
-    DONE,
     FRAMES,
     INDEX,
     LOCK,
@@ -132,14 +131,12 @@ def test_processes_are_started_where_they_pay(
 ) -> None:
     started: list[list[int]] = []
 
-    def spy(
-        frames: object, plan: object, folder: Path, todo: list[int], count: int
-    ) -> Iterator[tuple[int, str]]:
-        started.append(todo)
-        return iter([(chunk, workers._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
+    def spy(job: Any, todo: Sequence[int], count: int) -> Iterator[str]:
+        started.append(list(todo))
+        return iter([packing._write_chunk(*job, chunk) for chunk in todo])
 
-    monkeypatch.setattr(workers, "_in_processes", spy)
-    monkeypatch.setattr(workers, "usable_cores", lambda: 2)
+    monkeypatch.setattr(packing, "_in_processes", spy)
+    monkeypatch.setattr(packing, "usable_cores", lambda: 2)
     data = made()
     lazy = DataSet(
         "some",
@@ -151,7 +148,7 @@ def test_processes_are_started_where_they_pay(
     )
     assert same(data, pack(lazy, tmp_path / "quick"))
     assert started == []
-    monkeypatch.setattr(workers, "WORTHWHILE_CHUNKS", 4)
+    monkeypatch.setattr(packing, "WORTHWHILE_CHUNKS", 4)
     assert same(data, pack(lazy, tmp_path / "slow"))
     assert started == [[0, 1, 2, 3]]
     assert same(data, pack(lazy, tmp_path / "asked", 2))
@@ -178,11 +175,11 @@ def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -
     class Rows:
         array = np.zeros((10, 8, 8, 3), np.uint8)
 
-    monkeypatch.setattr(workers, "LARGE", 1000)
-    assert not workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
-    monkeypatch.setattr(workers, "LARGE", 10_000)
-    assert workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
-    assert not workers._can_be_sent(made(40).frames)
+    monkeypatch.setattr(packing, "LARGE", 1000)
+    assert not packing._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
+    monkeypatch.setattr(packing, "LARGE", 10_000)
+    assert packing._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
+    assert not packing._can_be_sent(made(40).frames)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -298,8 +295,8 @@ def test_chunks_that_were_marked_but_not_written_are_done_again(tmp_path: Path) 
         pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
     with open(tmp_path / "s" / FRAMES, "r+b") as file:
         file.truncate(3000)
-    with open(tmp_path / "s" / DONE, "ab") as file:
-        file.write(b'{"chunk": 3, "sha2')
+    with open(tmp_path / "s" / PART, "ab") as file:
+        file.write(b"0123456789abcdef")
     pack(data, tmp_path / "s")
     assert contents(tmp_path / "s") == contents(tmp_path / "whole")
 
@@ -486,14 +483,14 @@ def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> 
 def test_a_disk_that_fills_on_the_way_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, real = made(), workers._write_chunk
+    data, real = made(), packing._write_chunk
 
     def full(frames: object, plan: object, folder: object, chunk: int) -> str:
         if chunk == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(frames, plan, folder, chunk)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(workers, "_write_chunk", full)
+    monkeypatch.setattr(packing, "_write_chunk", full)
     with pytest.raises(pv.FileError, match=r"No space left on device. What is done is kept"):
         pack(data, tmp_path / "s", 1)
     monkeypatch.undo()

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
+import pickle
 import shutil
-from fnmatch import fnmatch
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 
-from primavista.errors import InputError, file_errors
+import numpy as np
+
+from primavista.arrays import as_numpy, is_torch_array
+from primavista.errors import InputError, PrimavistaError, file_errors
+from primavista.media import decode
 from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import FileLock, remove_leftovers, write_atomically
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
-    DONE,
     FRAMES,
     INDEX,
     LOCK,
@@ -26,9 +36,13 @@ from primavista.streams.store.index import (
     load_index,
     make_index,
 )
-from primavista.streams.store.reading import Store, finished_chunks, open_store
+from primavista.streams.store.reading import Store, open_store
 
 KEPT = "What is done is kept: make room, or choose a folder that you can write to, and pack again"
+# Chunks that pay for starting workers, which take about three seconds to import torch.
+WORTHWHILE_CHUNKS = 16
+# Bytes. What is larger when pickled is not sent to workers: its frames are decoded already.
+LARGE = 64 * 2**20
 
 
 def pack(
@@ -68,10 +82,8 @@ def pack(
             with packing_lock(folder):
                 remove_leftovers(folder)
                 if not (folder / INDEX).exists():
-                    _begin(index, folder)
-                    _fill(data.frames, index, folder, workers, progress or _silent)
-                for name in (DONE, PART):
-                    disk.remove(folder / name)
+                    _fill(data.frames, index, folder, workers, progress)
+                disk.remove(folder / PART)
     _check_same(index, load_index(folder / INDEX)[0], folder)
     return open_store(folder)
 
@@ -85,59 +97,60 @@ def packing_lock(folder: Path) -> FileLock:
     return FileLock(folder / LOCK, 0.0, f"is packing {folder}", remove_if=lambda: True)
 
 
-def _silent(done: int, total: int | None, /) -> None:
-    """Report no progress."""
-
-
-def _begin(index: StoreIndex, folder: Path) -> None:
-    """Claim an empty folder for a data set, or check that it was claimed for this one."""
-    if (folder / PART).exists():
-        _check_same(index, load_index(folder / PART)[0], folder)
-        _check_disk_space(folder, index)
-    else:
-        if not all(map(_is_ours, os.listdir(folder))):
-            raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
-        _check_disk_space(folder, index)
-        write_atomically(folder / PART, dump_index(index))
-    _reserve(folder / FRAMES, index)
-    disk.sync_folder(folder)  # the name of the frames before that of the index
-
-
-def _is_ours(name: str) -> bool:
-    """True for the lock, and for a temporary index that a killed process left behind."""
-    return name == LOCK or fnmatch(name, f".{PART}*.part")
+def usable_cores() -> int:
+    """Return the number of processors that this process may use, which a container may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _fill(
-    frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress
+    frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress | None
 ) -> None:
     """Decode the chunks that are not done, then put the index in its place."""
-    from primavista.streams.store.workers import decode_chunks  # only packing needs torch
-
-    checksums = _intact_chunks(folder, index)
-    missing = [chunk for chunk in range(index.chunks) if chunk not in checksums]
-    done = sum(stop - start for start, stop in map(index.bounds, checksums))
-    progress(done, index.count)
-    with disk.opened(folder / DONE) as log:
-        os.lseek(log, 0, os.SEEK_END)
-        for chunk, digest in decode_chunks(frames, index, folder, missing, workers):
-            checksums[chunk] = digest
-            disk.write(log, json.dumps({"chunk": chunk, "sha256": digest}).encode() + b"\n")
-            disk.sync(log)
-            start, stop = index.bounds(chunk)
-            done += stop - start
-            progress(done, index.count)
-    ordered = [checksums[chunk] for chunk in range(index.chunks)]
-    write_atomically(folder / INDEX, dump_index(index, ordered))
+    checksums = _begin(index, folder)
+    if progress:
+        progress(min(len(checksums) * index.chunk, index.count), index.count)
+    with disk.opened(folder / PART) as part:
+        os.lseek(part, 0, os.SEEK_END)
+        missing = range(len(checksums), index.chunks)
+        for digest in _decode_chunks(frames, index, folder, missing, workers):
+            checksums.append(digest)
+            disk.write(part, _lines([digest]))
+            disk.sync(part)
+            if progress:
+                progress(min(len(checksums) * index.chunk, index.count), index.count)
+    write_atomically(folder / INDEX, dump_index(index, checksums))
 
 
-def _intact_chunks(folder: Path, index: StoreIndex) -> dict[int, str]:
-    """The checksums of the chunks that are marked done and really lie on disk."""
-    intact = {}
-    for chunk, digest in finished_chunks(folder).items():
-        if chunk < index.chunks and chunk_checksum(folder, index, chunk) == digest:
-            intact[chunk] = digest
-    return intact
+def _begin(index: StoreIndex, folder: Path) -> list[str]:
+    """Claim an empty folder for a data set, or go on in one that was claimed for it.
+
+    Return the checksums of the finished chunks, as far as they really lie on the disk.
+    """
+    finished: list[str] = []
+    if (folder / PART).exists():
+        found, finished = load_index(folder / PART)
+        _check_same(index, found, folder)
+        _check_disk_space(folder, index)
+    else:
+        if any(name != LOCK for name in os.listdir(folder)):
+            raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
+        _check_disk_space(folder, index)
+        write_atomically(folder / PART, dump_index(index))
+    with disk.opened(folder / FRAMES) as file:  # its full size, so that chunks come in any order
+        disk.write(file, index.header)
+        disk.truncate(file, index.file_bytes)
+    disk.sync_folder(folder)  # the name of the frames before that of the index
+    intact = 0
+    while intact < len(finished) and chunk_checksum(folder, index, intact) == finished[intact]:
+        intact += 1
+    write_atomically(folder / PART, dump_index(index), _lines(finished[:intact]))
+    return finished[:intact]
+
+
+def _lines(checksums: list[str]) -> bytes:
+    return "".join(f"{digest}\n" for digest in checksums).encode()
 
 
 def _check_disk_space(folder: Path, index: StoreIndex) -> None:
@@ -156,16 +169,89 @@ def _check_disk_space(folder: Path, index: StoreIndex) -> None:
         )
 
 
-def _reserve(path: Path, index: StoreIndex) -> None:
-    """Give the file its full size, so that chunks can be written in any order."""
-    with disk.opened(path) as file:
-        disk.write(file, index.header)
-        disk.truncate(file, index.file_bytes)
-
-
 def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:
     if index != found:
         raise InputError(
             f"{folder} holds another data set ({found.name}, {found.count} frames of "
             f"{found.width} x {found.height}): choose another path, or delete it first"
         )
+
+
+def _decode_chunks(
+    frames: Frames, index: StoreIndex, folder: Path, chunks: Sequence[int], workers: int | None
+) -> Iterator[str]:
+    """Write chunks; yield the sha256 of each, in order, once its frames are safely on disk."""
+    count = workers or (usable_cores() if len(chunks) >= WORTHWHILE_CHUNKS else 1)
+    if min(count, len(chunks)) > 1 and _can_be_sent(frames):
+        yield from _in_processes((frames, index, folder), chunks, min(count, len(chunks)))
+    else:
+        for chunk in chunks:
+            yield _write_chunk(frames, index, folder, chunk)
+
+
+def _can_be_sent(frames: Frames) -> bool:
+    """True if the frames can be pickled, and are not in memory already."""
+    if isinstance(frames, np.ndarray) or is_torch_array(frames):
+        return False
+    try:
+        return len(pickle.dumps(frames)) < LARGE
+    except Exception:
+        return False
+
+
+_Job = tuple[Frames, StoreIndex, Path]
+_job: _Job
+
+
+def _in_processes(job: _Job, chunks: Sequence[int], workers: int) -> Iterator[str]:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
+        try:
+            yield from pool.map(_work, chunks)
+        except BrokenProcessPool as error:
+            raise PrimavistaError(
+                "a worker process of pack ended early: it was out of memory, stopped from outside, "
+                'or started by a script that calls pack without `if __name__ == "__main__":` above.'
+                " What is done is kept; resume with the same call, or with workers=1"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(job: _Job) -> None:
+    """Prepare a worker: one thread, and an end when the parent process ends, however it ends."""
+    import torch  # opening a store needs none
+
+    global _job
+    _job = job
+    # Ctrl-C reaches all processes; the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    decode.threads = 1
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_exit_with, args=(parent,), daemon=True).start()
+
+
+def _exit_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _work(chunk: int) -> str:
+    return _write_chunk(*_job, chunk)
+
+
+def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) -> str:
+    start, stop = index.bounds(chunk)
+    images = np.ascontiguousarray(as_numpy(frames[np.arange(start, stop)]))
+    if images.dtype != np.uint8 or images.shape != (stop - start, *index.shape[1:]):
+        raise InputError(
+            f"frames {start} to {stop} are {images.dtype} of shape {images.shape}; "
+            "all frames of a store must be uint8 and have one size"
+        )
+    data = images.reshape(-1).data
+    with disk.opened(folder / FRAMES, make=False) as file:
+        os.lseek(file, len(index.header) + start * index.frame_bytes, os.SEEK_SET)
+        disk.write(file, data)
+        disk.sync(file)
+    return hashlib.sha256(data).hexdigest()

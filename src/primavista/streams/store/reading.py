@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import mmap
 import os
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
-    DONE,
     FRAMES,
     INDEX,
     PART,
@@ -181,31 +178,15 @@ def damaged_sessions(path: str | Path, progress: Progress | None = None) -> list
     return list(dict.fromkeys(damaged))
 
 
-def finished_chunks(folder: Path) -> dict[int, str]:
-    """Return the checksums of the finished chunks of an unfinished store.
-
-    Args:
-        folder: The folder of the store. A last line that was cut off while writing does not count.
-    """
-    finished: dict[int, str] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for line in (folder / DONE).read_bytes().splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                entry = json.loads(line)
-                finished[int(entry["chunk"])] = str(entry["sha256"])
-    return finished
-
-
 def _not_finished(folder: Path) -> FileError:
     if not (folder / PART).exists():
         return FileError(
             f"{folder} is not a packed store: it has no {INDEX}. "
             "Make one with: primavista data pack SOURCE STORE"
         )
-    index, _ = load_index(folder / PART)
-    done = len(finished_chunks(folder))
+    index, done = load_index(folder / PART)
     return FileError(
-        f"{folder} is an unfinished store: {done} of {index.chunks} chunks of {index.name} are "
-        "done. Pack the same data set to the same path to finish it (primavista data pack SOURCE "
-        "STORE), or delete the folder"
+        f"{folder} is an unfinished store: {len(done)} of {index.chunks} chunks of {index.name} "
+        "are done. Pack the same data set to the same path to finish it (primavista data pack "
+        "SOURCE STORE), or delete the folder"
     )
