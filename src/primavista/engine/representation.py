@@ -86,8 +86,6 @@ class Representation:
         Returns:
             The engine that was chosen.
         """
-        if engine not in ("auto", "torch", "onnx"):
-            raise InputError(f"engine must be auto, torch or onnx; got {engine!r}")
         on_cpu = self.device.type == "cpu"
         if engine == "onnx" and not on_cpu:
             raise InputError(
