@@ -8,7 +8,6 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,25 +56,6 @@ def test_a_drawn_folder_has_the_objects_frames_and_test_sessions_of_its_scene(
         expected = truth.frames[torch.arange(start, start + len(session))]
         allowed = 1e-9 if format == "png" else 20  # of one session, 16 x 16 pixels in 4:2:0
         assert (found.float() - expected.float()).abs().mean() < allowed
-
-
-def test_a_stopped_packing_says_so_and_leaves_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from primavista.streams.store import packing
-
-    def stop(*arguments: Any) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(packing, "_write_chunk", stop)
-    result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
-    assert result.exit_code == 130
-    assert "the same command resumes" in result.output
-    assert not [
-        p for p in (tmp_path / "store").iterdir() if p.name.endswith(".part") or p.name == "lock"
-    ]
-    monkeypatch.undo()
-    done("pack", SOURCE, tmp_path / "store", "--workers", 1)
 
 
 @pytest.fixture

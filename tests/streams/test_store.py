@@ -1,6 +1,6 @@
 """The packed store.
 
-Whole or refused, the same bytes however often it was interrupted, one writer, many readers.
+Whole or refused, also after an interruption; one writer, many readers.
 """
 
 import errno
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from primavista.streams.store.index import (
     FRAMES,
     INDEX,
     LOCK,
-    PART,
     StoreIndex,
     dump_index,
     load_index,
@@ -129,11 +128,11 @@ def test_frames_that_cannot_travel_are_packed_here(tmp_path: Path) -> None:
 def test_processes_are_started_where_they_pay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[list[int]] = []
+    started: list[int] = []
 
-    def spy(job: Any, todo: Sequence[int], count: int) -> Iterator[str]:
-        started.append(list(todo))
-        return iter([packing._write_chunk(*job, chunk) for chunk in todo])
+    def spy(job: Any, count: int) -> Iterator[str]:
+        started.append(count)
+        return iter([packing._write_chunk(*job, chunk) for chunk in range(job[1].chunks)])
 
     monkeypatch.setattr(packing, "_in_processes", spy)
     monkeypatch.setattr(packing, "usable_cores", lambda: 2)
@@ -150,9 +149,9 @@ def test_processes_are_started_where_they_pay(
     assert started == []
     monkeypatch.setattr(packing, "WORTHWHILE_CHUNKS", 4)
     assert same(data, pack(lazy, tmp_path / "slow"))
-    assert started == [[0, 1, 2, 3]]
+    assert started == [2]
     assert same(data, pack(lazy, tmp_path / "asked", 2))
-    assert started == [[0, 1, 2, 3]] * 2
+    assert started == [2, 2]
     assert (
         contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
     )
@@ -270,35 +269,13 @@ def stop_after(frames: int) -> object:
     return progress
 
 
-def test_an_unfinished_store_says_how_to_finish_it_and_is_finished(tmp_path: Path) -> None:
-    data = made()
-    pack(data, tmp_path / "whole")
+def test_a_stopped_packing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
-    with pytest.raises(
-        pv.FileError,
-        match=r"unfinished store: 2 of 4 chunks of some are done.*primavista data pack",
-    ):
+        pack(made(), tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
+    assert contents(tmp_path / "s") == {}
+    with pytest.raises(pv.FileError, match="is not a packed store"):
         open_store(tmp_path / "s")
-    with pytest.raises(pv.InputError, match="another data set"):
-        pack(made(seed=1), tmp_path / "s")
-    seen: list[int] = []
-    pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
-    assert seen[0] == 2 * CHUNK
-    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
-
-
-def test_chunks_that_were_marked_but_not_written_are_done_again(tmp_path: Path) -> None:
-    data = made()
-    pack(data, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
-    with open(tmp_path / "s" / FRAMES, "r+b") as file:
-        file.truncate(3000)
-    with open(tmp_path / "s" / PART, "ab") as file:
-        file.write(b"0123456789abcdef")
-    pack(data, tmp_path / "s")
-    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
+    assert same(made(seed=1), pack(made(seed=1), tmp_path / "s"))
 
 
 def test_a_finished_store_is_opened_not_packed_again(tmp_path: Path) -> None:
@@ -318,10 +295,12 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == {FRAMES: b"mine"}
 
 
-def test_what_a_killed_packer_left_at_its_very_beginning_is_no_obstacle(tmp_path: Path) -> None:
+def test_what_a_killed_packer_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on elsewhere\n")
-    (tmp_path / f".{PART}.0123456789abcdef.part").write_text("{")
+    (tmp_path / f".{FRAMES}.0123456789abcdef.part").write_text("{")
+    (tmp_path / INDEX).write_bytes(dump_index(make_index(made(seed=1)), []))  # before the last step
     assert same(made(40), pack(made(40), tmp_path))
+    assert sorted(contents(tmp_path)) == [FRAMES, INDEX]
 
 
 PACKER = """
@@ -373,57 +352,35 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(folder / "s")
 
 
-def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
-    """Start, kill -9 at random moments.
-
-    Gives how many frames were found done when it was last started.
-    """
-    draw, resumed = random.Random(seed), 0
-    for _ in range(kills):
-        process = packer(tmp_path / "script.py", tmp_path / "s", workers)
-        assert process.stdout
-        resumed = int(process.stdout.readline())
-        if workers > 1:
-            process.stdout.readline()  # a chunk is done: the workers are at work
-        time.sleep(draw.uniform(0, 0.25))
-        helpers = children(process.pid) if workers > 1 else []
-        assert len(helpers) >= workers or workers == 1
-        process.kill()
-        process.communicate()
-        assert (tmp_path / "s" / PART).exists()
-        for pid in helpers:
-            for _ in range(100):
-                if (
-                    not Path(f"/proc/{pid}").exists()
-                    or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
-                ):
-                    break
-                time.sleep(0.1)
-            else:
-                os.kill(pid, signal.SIGKILL)
-                pytest.fail("a worker outlived its killed packer")
-    return resumed
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments_it_resumes_to_the_same_bytes(
-    tmp_path: Path, undisturbed: dict[str, bytes]
-) -> None:
-    assert killed(tmp_path, 1, 4, 0) > 0
-    with pytest.raises(pv.FileError, match="unfinished"):
-        open_store(tmp_path / "s")
-    process = packer(tmp_path / "script.py", tmp_path / "s", 1)
-    assert process.communicate(timeout=60)[1] == ""
-    assert contents(tmp_path / "s") == undisturbed
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_killed_with_workers_they_end_too_and_it_resumes_to_the_same_bytes(
-    tmp_path: Path, undisturbed: dict[str, bytes]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_it_leaves_no_store_and_no_worker_and_the_next_call_makes_it(
+    tmp_path: Path, undisturbed: dict[str, bytes], workers: int
 ) -> None:
-    killed(tmp_path, 2, 1, 1)
-    process = packer(tmp_path / "script.py", tmp_path / "s", 2)
+    process = packer(tmp_path / "script.py", tmp_path / "s", workers)
+    assert process.stdout
+    process.stdout.readline()
+    process.stdout.readline()  # a chunk is done: the workers are at work
+    time.sleep(random.Random(workers).uniform(0, 0.25))
+    helpers = children(process.pid) if workers > 1 else []
+    assert len(helpers) >= workers or workers == 1
+    process.kill()
+    process.communicate()
+    for pid in helpers:
+        for _ in range(100):
+            if (
+                not Path(f"/proc/{pid}").exists()
+                or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+            ):
+                break
+            time.sleep(0.1)
+        else:
+            os.kill(pid, signal.SIGKILL)
+            pytest.fail("a worker outlived its killed packer")
+    with pytest.raises(pv.FileError, match="is not a packed store"):
+        open_store(tmp_path / "s")
+    process = packer(tmp_path / "script.py", tmp_path / "s", workers)
     assert process.communicate(timeout=60)[1] == ""
     assert contents(tmp_path / "s") == undisturbed
 
@@ -473,30 +430,29 @@ def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> 
     data, seen = made(), []
     with (
         largest_file(20_000),
-        pytest.raises(pv.FileError, match=r"cannot write the store .*too large.*make room"),
+        pytest.raises(pv.FileError, match=r"cannot write the store .*too large.*Choose a folder"),
     ):
         pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
     assert seen == []
     assert same(data, pack(data, tmp_path / "s"))
 
 
-def test_a_disk_that_fills_on_the_way_keeps_what_is_done(
+def test_a_disk_that_fills_on_the_way_is_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, real = made(), packing._write_chunk
 
-    def full(frames: object, plan: object, folder: object, chunk: int) -> str:
+    def full(frames: object, plan: object, path: object, chunk: int) -> str:
         if chunk == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(frames, plan, folder, chunk)  # type: ignore[arg-type]
+        return real(frames, plan, path, chunk)  # type: ignore[arg-type]
 
     monkeypatch.setattr(packing, "_write_chunk", full)
-    with pytest.raises(pv.FileError, match=r"No space left on device. What is done is kept"):
+    with pytest.raises(pv.FileError, match="No space left on device"):
         pack(data, tmp_path / "s", 1)
+    assert contents(tmp_path / "s") == {}
     monkeypatch.undo()
-    seen: list[int] = []
-    assert same(data, pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done)))
-    assert seen[0] == 2 * CHUNK
+    assert same(data, pack(data, tmp_path / "s", 1))
 
 
 def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,7 +470,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert same(made(40), pack(made(40), tmp_path / "done"))  # finished: only read
 
 
-def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_a_bad_picture_stops_it_by_name(tmp_path: Path) -> None:
     data = made()
 
     def read(i: int) -> np.ndarray:  # type: ignore[type-arg]

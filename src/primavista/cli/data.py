@@ -11,7 +11,7 @@ from rich.table import Table
 
 from primavista.cli.arguments import VideoFps
 from primavista.cli.commands import CommandGroup
-from primavista.cli.progress import progress_bar, resumable
+from primavista.cli.progress import progress_bar
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def pack(
 ) -> None:
     """Decode a data set once into a packed store: one memory-mapped file that streams start from.
 
-    The same command finishes a run that was stopped or killed. Several processes may read a
-    finished store.
+    Several processes may read a store.
 
     Example: `primavista data pack ~/data/core50 ~/data/core50.store`
 
@@ -98,10 +97,9 @@ def pack(
     options: dict[str, Any] = {"skip_bad": skip_bad, "max_frames": max_frames}
     options |= {"fps": fps, "cache": cache}
     options |= {"test": "full" if full_test else None, "test_sessions": test}
-    with resumable():
-        data = open_data(source, size, **options)
-        with progress_bar("packing frames") as progress:
-            packed = stores.pack(data, store, workers, progress)
+    data = open_data(source, size, **options)
+    with progress_bar("packing frames") as progress:
+        packed = stores.pack(data, store, workers, progress)
     typer.echo(f"{describe_dataset(packed)} in {store}")
 
 

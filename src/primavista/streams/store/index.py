@@ -22,9 +22,7 @@ FORMAT = 1
 CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
 FRAMES = "frames.npy"
 INDEX = "index.json"
-PART = "index.unfinished"  # of an unfinished store: its index, then one checksum per finished chunk
 LOCK = "lock"
-HEX_DIGITS = 64  # of a sha256
 # Label, number, start and stop of each session.
 SessionTable = tuple[tuple[int, int, int, int], ...]
 
@@ -157,40 +155,37 @@ def session_table(sessions: Sequence[Session]) -> SessionTable:
     return tuple((s.label, s.number, s.start, s.stop) for s in sessions)
 
 
-def dump_index(index: StoreIndex, checksums: list[str] | None = None) -> bytes:
-    """Write an index as one line of JSON with a checksum of its own.
+def dump_index(index: StoreIndex, checksums: list[str]) -> bytes:
+    """Write an index as JSON text with a checksum of its own.
 
     Args:
         index: The index.
-        checksums: The sha256 of each chunk; None for a store that is not finished.
+        checksums: The sha256 of each chunk.
 
     Returns:
-        The content of `index.json`, or the first line of `index.unfinished`.
+        The content of `index.json`.
     """
-    record: dict[str, Any] = {"plan": asdict(index)}
-    if checksums is not None:
-        record["sha256"] = checksums
-    return (json.dumps(record | {"checksum": _checksum(record)}) + "\n").encode()
+    record: dict[str, Any] = {"plan": asdict(index), "sha256": checksums}
+    own = _checksum(record)
+    return (json.dumps(record | {"checksum": own}, indent=1) + "\n").encode()
 
 
 def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
-    """Read the index of a store, finished or not.
+    """Read the file of an index.
 
     Args:
-        path: `index.json` or `index.unfinished` of a store.
+        path: `index.json` of a store.
 
     Returns:
-        The index, and the sha256 of each chunk; of an unfinished store, of those that are finished.
+        The index, and the sha256 of each chunk.
 
     Raises:
         FileError: If the file cannot be read, is damaged, or comes from a newer version.
     """
     with file_errors("read", path):
-        first, _, rest = path.read_bytes().partition(b"\n")
-    # a last line that was cut off while writing does not count
-    finished = [line.decode("latin-1") for line in rest.splitlines() if len(line) == HEX_DIGITS]
+        text = path.read_bytes()
     try:
-        record = json.loads(first)
+        record = json.loads(text)
         own = record.pop("checksum")
         if record["plan"]["format"] > FORMAT:
             raise FileError(
@@ -199,7 +194,7 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
         index = TypeAdapter(StoreIndex).validate_json(json.dumps(record["plan"]), strict=True)
-        return index, list(record.get("sha256", finished))
+        return index, list(record["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
             f"{path} is damaged or not the index of a packed store ({error}): "

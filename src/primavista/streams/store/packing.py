@@ -1,4 +1,4 @@
-"""Packing: every frame of a data set is decoded once, in chunks, and an interrupted run resumes."""
+"""Packing: every frame of a data set is decoded once, in chunks, into a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pickle
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -18,27 +18,24 @@ from threading import Thread
 import numpy as np
 
 from primavista.arrays import as_numpy, is_torch_array
-from primavista.errors import InputError, PrimavistaError, file_errors
+from primavista.errors import CHOOSE_FOLDER, InputError, PrimavistaError, file_errors
 from primavista.media import decode
 from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
-from primavista.storage.disk import FileLock, remove_leftovers, write_atomically
+from primavista.storage.disk import FileLock, remove_leftovers, replacing, write_atomically
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
     FRAMES,
     INDEX,
     LOCK,
-    PART,
     StoreIndex,
-    chunk_checksum,
     dump_index,
     load_index,
     make_index,
 )
 from primavista.streams.store.reading import Store, open_store
 
-KEPT = "What is done is kept: make room, or choose a folder that you can write to, and pack again"
 # Chunks that pay for starting workers, which take about three seconds to import torch.
 WORTHWHILE_CHUNKS = 16
 # Bytes. What is larger when pickled is not sent to workers: its frames are decoded already.
@@ -53,9 +50,8 @@ def pack(
 ) -> Store:
     """Decode every frame of a data set once into a store.
 
-    If the run is stopped or killed, or the disk is full, the finished chunks are kept, and the same
-    call resumes to the same bytes. A store that is complete already is opened if it holds the same
-    data set.
+    The store is there once it is complete: nothing is kept of a run that is stopped. A store that
+    is complete already is opened if it holds the same data set.
 
     Args:
         data: The data set.
@@ -75,15 +71,14 @@ def pack(
     folder, index = Path(path).expanduser(), make_index(data)
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
-    # a complete store has an index and, if the power was cut at the very end, the unfinished one
-    if not (folder / INDEX).exists() or (folder / PART).exists():
-        with file_errors("write", f"the store {folder}", KEPT):
+    # a complete store has a temporary file if the power was cut at the very end
+    if not _is_complete(folder) or any(folder.glob(".*.part")):
+        with file_errors("write", f"the store {folder}", CHOOSE_FOLDER):
             folder.mkdir(parents=True, exist_ok=True)
             with packing_lock(folder):
                 remove_leftovers(folder)
-                if not (folder / INDEX).exists():
+                if not _is_complete(folder):
                     _fill(data.frames, index, folder, workers, progress)
-                disk.remove(folder / PART)
     _check_same(index, load_index(folder / INDEX)[0], folder)
     return open_store(folder)
 
@@ -104,69 +99,37 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def _is_complete(folder: Path) -> bool:
+    """True if there is a store; its frames get their name last."""
+    return (folder / INDEX).exists() and (folder / FRAMES).exists()
+
+
 def _fill(
     frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress | None
 ) -> None:
-    """Decode the chunks that are not done, then put the index in its place."""
-    checksums = _begin(index, folder)
-    if progress:
-        progress(min(len(checksums) * index.chunk, index.count), index.count)
-    with disk.opened(folder / PART) as part:
-        os.lseek(part, 0, os.SEEK_END)
-        missing = range(len(checksums), index.chunks)
-        for digest in _decode_chunks(frames, index, folder, missing, workers):
-            checksums.append(digest)
-            disk.write(part, _lines([digest]))
-            disk.sync(part)
-            if progress:
-                progress(min(len(checksums) * index.chunk, index.count), index.count)
-    write_atomically(folder / INDEX, dump_index(index, checksums))
-
-
-def _begin(index: StoreIndex, folder: Path) -> list[str]:
-    """Claim an empty folder for a data set, or go on in one that was claimed for it.
-
-    Return the checksums of the finished chunks, as far as they really lie on the disk.
-    """
-    finished: list[str] = []
-    if (folder / PART).exists():
-        found, finished = load_index(folder / PART)
-        _check_same(index, found, folder)
-        _check_disk_space(folder, index)
-    else:
-        if any(name != LOCK for name in os.listdir(folder)):
-            raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
-        _check_disk_space(folder, index)
-        write_atomically(folder / PART, dump_index(index))
-    with disk.opened(folder / FRAMES) as file:  # its full size, so that chunks come in any order
-        disk.write(file, index.header)
-        disk.truncate(file, index.file_bytes)
-    disk.sync_folder(folder)  # the name of the frames before that of the index
-    intact = 0
-    while intact < len(finished) and chunk_checksum(folder, index, intact) == finished[intact]:
-        intact += 1
-    write_atomically(folder / PART, dump_index(index), _lines(finished[:intact]))
-    return finished[:intact]
-
-
-def _lines(checksums: list[str]) -> bytes:
-    return "".join(f"{digest}\n" for digest in checksums).encode()
-
-
-def _check_disk_space(folder: Path, index: StoreIndex) -> None:
-    """Refuse a store that the disk cannot hold before any space is taken."""
-    taken = 0
-    if (folder / FRAMES).exists():
-        found = os.stat(folder / FRAMES)
-        taken = min(found.st_size, getattr(found, "st_blocks", 0) * 512)
-    need = index.file_bytes - taken
+    """Decode all chunks into an empty folder."""
+    if set(os.listdir(folder)) - {LOCK, INDEX}:
+        raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
     free = shutil.disk_usage(folder).free
-    if need > free:
+    if index.file_bytes > free:
         raise InputError(
-            f"the store {folder} needs {need:,} bytes more for {index.count:,} frames of "
+            f"the store {folder} needs {index.file_bytes:,} bytes for {index.count:,} frames of "
             f"{index.width} x {index.height}, and {free:,} are free: make room, choose another "
             "disk, or pack fewer or smaller frames"
         )
+    with replacing(folder / FRAMES) as part:
+        with disk.opened(part) as file:  # its full size, so that chunks come in any order
+            disk.write(file, index.header)
+            disk.truncate(file, index.file_bytes)
+        if progress:
+            progress(0, index.count)
+        checksums = []
+        for digest in _decode_chunks(frames, index, part, workers):
+            checksums.append(digest)
+            if progress:
+                progress(min(len(checksums) * index.chunk, index.count), index.count)
+        write_atomically(folder / INDEX, dump_index(index, checksums))
+    disk.sync_folder(folder)
 
 
 def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:
@@ -178,15 +141,15 @@ def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:
 
 
 def _decode_chunks(
-    frames: Frames, index: StoreIndex, folder: Path, chunks: Sequence[int], workers: int | None
+    frames: Frames, index: StoreIndex, path: Path, workers: int | None
 ) -> Iterator[str]:
     """Write chunks; yield the sha256 of each, in order, once its frames are safely on disk."""
-    count = workers or (usable_cores() if len(chunks) >= WORTHWHILE_CHUNKS else 1)
-    if min(count, len(chunks)) > 1 and _can_be_sent(frames):
-        yield from _in_processes((frames, index, folder), chunks, min(count, len(chunks)))
+    job = frames, index, path
+    count = workers or (usable_cores() if index.chunks >= WORTHWHILE_CHUNKS else 1)
+    if min(count, index.chunks) > 1 and _can_be_sent(frames):
+        yield from _in_processes(job, min(count, index.chunks))
     else:
-        for chunk in chunks:
-            yield _write_chunk(frames, index, folder, chunk)
+        yield from (_write_chunk(*job, chunk) for chunk in range(index.chunks))
 
 
 def _can_be_sent(frames: Frames) -> bool:
@@ -199,19 +162,19 @@ def _can_be_sent(frames: Frames) -> bool:
         return False
 
 
-_Job = tuple[Frames, StoreIndex, Path]
+_Job = tuple[Frames, StoreIndex, Path]  # what is decoded, and the file to write
 _job: _Job
 
 
-def _in_processes(job: _Job, chunks: Sequence[int], workers: int) -> Iterator[str]:
+def _in_processes(job: _Job, workers: int) -> Iterator[str]:
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
         try:
-            yield from pool.map(_work, chunks)
+            yield from pool.map(_work, range(job[1].chunks))
         except BrokenProcessPool as error:
             raise PrimavistaError(
                 "a worker process of pack ended early: it was out of memory, stopped from outside, "
                 'or started by a script that calls pack without `if __name__ == "__main__":` above.'
-                " What is done is kept; resume with the same call, or with workers=1"
+                " Call it again, with workers=1 perhaps"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
@@ -241,7 +204,7 @@ def _work(chunk: int) -> str:
     return _write_chunk(*_job, chunk)
 
 
-def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) -> str:
+def _write_chunk(frames: Frames, index: StoreIndex, path: Path, chunk: int) -> str:
     start, stop = index.bounds(chunk)
     images = np.ascontiguousarray(as_numpy(frames[np.arange(start, stop)]))
     if images.dtype != np.uint8 or images.shape != (stop - start, *index.shape[1:]):
@@ -250,7 +213,7 @@ def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) ->
             "all frames of a store must be uint8 and have one size"
         )
     data = images.reshape(-1).data
-    with disk.opened(folder / FRAMES, make=False) as file:
+    with disk.opened(path, make=False) as file:
         os.lseek(file, len(index.header) + start * index.frame_bytes, os.SEEK_SET)
         disk.write(file, data)
         disk.sync(file)

@@ -20,7 +20,6 @@ from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
     FRAMES,
     INDEX,
-    PART,
     StoreIndex,
     chunk_checksum,
     load_index,
@@ -114,12 +113,12 @@ class Store(DataSet):
 
 
 def is_store(path: Path) -> bool:
-    """Return True if a folder holds a packed store, finished or not.
+    """Return True if a folder holds a packed store.
 
     Args:
         path: The folder; it need not exist.
     """
-    return (path / INDEX).exists() or (path / PART).exists()
+    return (path / INDEX).exists()
 
 
 def open_store(path: str | Path) -> Store:
@@ -132,11 +131,14 @@ def open_store(path: str | Path) -> Store:
         The data set that was packed into it.
 
     Raises:
-        FileError: If it is not a store, unfinished, or damaged. The message says what to do.
+        FileError: If it is not a store, or damaged. The message says what to do.
     """
     folder = Path(path).expanduser()
     if not (folder / INDEX).is_file():
-        raise _not_finished(folder)
+        raise FileError(
+            f"{folder} is not a packed store: it has no {INDEX}. "
+            "Make one with: primavista data pack SOURCE STORE"
+        )
     index, checksums = load_index(folder / INDEX)
     with file_errors("read", folder / FRAMES, "Pack the data set again"):
         size = os.stat(folder / FRAMES).st_size
@@ -176,17 +178,3 @@ def damaged_sessions(path: str | Path, progress: Progress | None = None) -> list
         if progress:
             progress(stop, index.count)
     return list(dict.fromkeys(damaged))
-
-
-def _not_finished(folder: Path) -> FileError:
-    if not (folder / PART).exists():
-        return FileError(
-            f"{folder} is not a packed store: it has no {INDEX}. "
-            "Make one with: primavista data pack SOURCE STORE"
-        )
-    index, done = load_index(folder / PART)
-    return FileError(
-        f"{folder} is an unfinished store: {len(done)} of {index.chunks} chunks of {index.name} "
-        "are done. Pack the same data set to the same path to finish it (primavista data pack "
-        "SOURCE STORE), or delete the folder"
-    )
