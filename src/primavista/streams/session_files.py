@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from primavista.arrays import chosen_rows, like_indices
-from primavista.errors import FileError, InputError, file_errors
+from primavista.errors import FileError, file_errors
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import BadFiles, Clip, open_frames
 from primavista.progress import Progress
@@ -180,8 +180,8 @@ class VideoCache:
             The array file and what was said when the video was decoded.
 
         Raises:
-            FileError: If the video, or what was kept of it, cannot be read.
-            InputError: If the folder of the cache cannot be written.
+            FileError: If the video, or what was kept of it, cannot be read, or if the folder of the
+                cache cannot be written.
         """
         target = self.folder / f"{self._key(video)}.npy"
         if not target.exists():
@@ -246,17 +246,13 @@ def map_video(path: Path) -> ImageArray:
 def _save(target: Path, clip: Clip) -> None:
     """Write the record first: the array file means that both are there."""
     record = {"skipped": clip.skipped, "problems": clip.problems, "thinned": clip.thinned}
-    try:
+    advice = "Make room, or pass another folder as cache"
+    with file_errors("keep decoded videos in", target.parent, advice):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
         content = io.BytesIO()
         np.save(content, clip.frames, allow_pickle=False)
         write_atomically(target, content.getbuffer())
-    except OSError as error:
-        raise InputError(
-            f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "
-            "Make room, or pass another folder as cache"
-        ) from error
 
 
 def _load(target: Path) -> DecodedVideo:
