@@ -111,7 +111,6 @@ def test_a_store_that_gives_floats_and_frames_too_small_are_refused_before_anyth
         assert same(before, strategy.state_dict())
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_refuses_to_mix_its_sources():
     images, labels = toy_batch([0, 1, 2, 0])
     indices = torch.arange(4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -93,11 +92,6 @@ class StoredData(AnySize):
             indices = torch.from_numpy(images.indices).to(self.indices.device)
             self.indices = torch.cat([self.indices, indices])
         else:
-            if not len(self.frames):
-                warnings.warn(
-                    "Cumulative stores every frame that it is given (that is what it is for)",
-                    stacklevel=6,
-                )
             loose = read_frames(images, torch.arange(len(images)), self.frames.device)
             self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose.clone()
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
