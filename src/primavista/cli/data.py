@@ -87,19 +87,20 @@ def pack(
         store: Folder of the store to create.
         size: Side of the frames in pixels (default: 128).
         test: Name of a test session (class/session folders); repeatable.
-        workers: Processes (default: one per core, if that pays).
+        workers: Threads (default: one per core).
         full_test: CORe50: all test frames instead of the official 1 in 20.
         max_frames: Frames kept of each video, evenly spread (default: 600).
         cache: Folder for decoded videos (default: ~/.cache/primavista/videos).
     """
     from primavista.streams import store as stores
+    from primavista.streams.store.packing import usable_cores
 
     options: dict[str, Any] = {"skip_bad": skip_bad, "max_frames": max_frames}
     options |= {"fps": fps, "cache": cache}
     options |= {"test": "full" if full_test else None, "test_sessions": test}
     data = open_data(source, size, **options)
     with progress_bar("packing frames") as progress:
-        packed = stores.pack(data, store, workers, progress)
+        packed = stores.pack(data, store, workers or usable_cores(), progress)
     typer.echo(f"{describe_dataset(packed)} in {store}")
 
 

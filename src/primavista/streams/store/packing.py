@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import shutil
-import signal
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
-from multiprocessing.process import BaseProcess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 
-from primavista.arrays import as_numpy, is_torch_array
-from primavista.errors import CHOOSE_FOLDER, InputError, PrimavistaError, file_errors
-from primavista.media import decode
+from primavista.arrays import as_numpy
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
@@ -36,16 +31,11 @@ from primavista.streams.store.index import (
 )
 from primavista.streams.store.reading import Store, open_store
 
-# Chunks that pay for starting workers, which take about three seconds to import torch.
-WORTHWHILE_CHUNKS = 16
-# Bytes. What is larger when pickled is not sent to workers: its frames are decoded already.
-LARGE = 64 * 2**20
-
 
 def pack(
     data: DataSet,
     path: str | Path,
-    workers: int | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Store:
     """Decode every frame of a data set once into a store.
@@ -56,9 +46,9 @@ def pack(
     Args:
         data: The data set.
         path: The folder of the store; it is made if it does not exist.
-        workers: The number of processes. By default there is one per core if there are enough
-            frames to pay for starting them. Frames that cannot be sent to another process (made by
-            a lambda, for example) are decoded in this one.
+        workers: The number of threads that decode frames. The data sets of this package may be read
+            by several threads at once; frames of your own must allow that if there is more than
+            one.
         progress: Called with (done, total), in frames.
 
     Returns:
@@ -69,7 +59,7 @@ def pack(
         FileError: If the folder cannot be written, or another process is packing it.
     """
     folder, index = Path(path).expanduser(), make_index(data)
-    if workers is not None and workers < 1:
+    if workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
     # a complete store has a temporary file if the power was cut at the very end
     if not _is_complete(folder) or any(folder.glob(".*.part")):
@@ -105,7 +95,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _fill(
-    frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress | None
+    frames: Frames, index: StoreIndex, folder: Path, workers: int, progress: Progress | None
 ) -> None:
     """Decode all chunks into an empty folder."""
     if set(os.listdir(folder)) - {LOCK, INDEX}:
@@ -124,10 +114,15 @@ def _fill(
         if progress:
             progress(0, index.count)
         checksums = []
-        for digest in _decode_chunks(frames, index, part, workers):
-            checksums.append(digest)
-            if progress:
-                progress(min(len(checksums) * index.chunk, index.count), index.count)
+        write_chunk = partial(_write_chunk, frames, index, part)
+        with _one_torch_thread(), ThreadPoolExecutor(workers) as pool:
+            try:
+                for digest in pool.map(write_chunk, range(index.chunks)):
+                    checksums.append(digest)
+                    if progress:
+                        progress(min(len(checksums) * index.chunk, index.count), index.count)
+            finally:
+                pool.shutdown(cancel_futures=True)
         write_atomically(folder / INDEX, dump_index(index, checksums))
     disk.sync_folder(folder)
 
@@ -140,71 +135,24 @@ def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:
         )
 
 
-def _decode_chunks(
-    frames: Frames, index: StoreIndex, path: Path, workers: int | None
-) -> Iterator[str]:
-    """Write chunks; yield the sha256 of each, in order, once its frames are safely on disk."""
-    job = frames, index, path
-    count = workers or (usable_cores() if index.chunks >= WORTHWHILE_CHUNKS else 1)
-    if min(count, index.chunks) > 1 and _can_be_sent(frames):
-        yield from _in_processes(job, min(count, index.chunks))
-    else:
-        yield from (_write_chunk(*job, chunk) for chunk in range(index.chunks))
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread per thread of ours, which draws small pictures fastest.
 
-
-def _can_be_sent(frames: Frames) -> bool:
-    """True if the frames can be pickled, and are not in memory already."""
-    if isinstance(frames, np.ndarray) or is_torch_array(frames):
-        return False
-    try:
-        return len(pickle.dumps(frames)) < LARGE
-    except Exception:
-        return False
-
-
-_Job = tuple[Frames, StoreIndex, Path]  # what is decoded, and the file to write
-_job: _Job
-
-
-def _in_processes(job: _Job, workers: int) -> Iterator[str]:
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
-        try:
-            yield from pool.map(_work, range(job[1].chunks))
-        except BrokenProcessPool as error:
-            raise PrimavistaError(
-                "a worker process of pack ended early: it was out of memory, stopped from outside, "
-                'or started by a script that calls pack without `if __name__ == "__main__":` above.'
-                " Call it again, with workers=1 perhaps"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _start_worker(job: _Job) -> None:
-    """Prepare a worker: one thread, and an end when the parent process ends, however it ends."""
+    On a busy machine two threads can be ten times slower.
+    """
     import torch  # opening a store needs none
 
-    global _job
-    _job = job
-    # Ctrl-C reaches all processes; the parent ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    decode.threads = 1
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=_exit_with, args=(parent,), daemon=True).start()
-
-
-def _exit_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _work(chunk: int) -> str:
-    return _write_chunk(*_job, chunk)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _write_chunk(frames: Frames, index: StoreIndex, path: Path, chunk: int) -> str:
+    """Decode the frames of a chunk and write them safely to disk; return their sha256."""
     start, stop = index.bounds(chunk)
     images = np.ascontiguousarray(as_numpy(frames[np.arange(start, stop)]))
     if images.dtype != np.uint8 or images.shape != (stop - start, *index.shape[1:]):
