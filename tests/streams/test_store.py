@@ -142,7 +142,7 @@ def test_resident_on_a_device(tmp_path: Path) -> None:
 
 def test_opening_a_store_of_the_size_of_core50_takes_less_than_a_second(tmp_path: Path) -> None:
     count, side = 164_866, 128
-    sessions = [(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
+    sessions = [Session(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
     plan = StoreIndex("core50", ("o",) * 50, (0,) * 50, tuple(sessions), (), count, side, side, "")
     (tmp_path / INDEX).write_bytes(dump_index(plan, ["0" * 64] * plan.chunks))
     with open(tmp_path / FRAMES, "wb") as file:

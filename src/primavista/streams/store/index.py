@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,10 @@ from primavista.media.frames import Frames
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 
 FORMAT = 1
-CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
+CHUNK = 256  # frames: what one thread decodes at a time, and what one checksum covers
 FRAMES = "frames.npy"
 INDEX = "index.json"
 LOCK = "lock"
-# Label, number, start and stop of each session.
-SessionTable = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ class StoreIndex:
     name: str
     classes: tuple[str, ...]
     categories: tuple[int, ...]
-    train: SessionTable
-    test: SessionTable
+    train: tuple[Session, ...]
+    test: tuple[Session, ...]
     count: int
     height: int
     width: int
@@ -104,8 +101,8 @@ class StoreIndex:
         return {
             "name": self.name,
             "frames": frames,
-            "train": tuple(Session(*row) for row in self.train),
-            "test": tuple(Session(*row) for row in self.test),
+            "train": self.train,
+            "test": self.test,
             "classes": self.classes,
             "categories": self.categories,
             "origin": Path(self.folder) if self.folder else None,
@@ -135,8 +132,8 @@ def make_index(data: DataSet) -> StoreIndex:
         name=data.name,
         classes=data.classes,
         categories=data.categories,
-        train=session_table(data.train),
-        test=session_table(data.test),
+        train=data.train,
+        test=data.test,
         count=count,
         height=height,
         width=width,
@@ -144,15 +141,6 @@ def make_index(data: DataSet) -> StoreIndex:
         folder=str(data.origin or ""),
         core50=data.core50,
     )
-
-
-def session_table(sessions: Sequence[Session]) -> SessionTable:
-    """Return the label, number, start and stop of each session, as the index holds them.
-
-    Args:
-        sessions: Training or test sessions.
-    """
-    return tuple((s.label, s.number, s.start, s.stop) for s in sessions)
 
 
 def dump_index(index: StoreIndex, checksums: list[str]) -> bytes:
