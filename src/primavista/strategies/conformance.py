@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from primavista.backbones.spec import Spec
-from primavista.errors import InputError
 from primavista.networks.base import Backbone
 from primavista.nn.memory import memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
@@ -296,11 +295,6 @@ def forgets_and_learns_again(factory: Factory) -> None:
         )
     strategy.learn(*toy_batch([1] * 4))
     assert strategy.classes.tolist().count(1) == 1
-    try:
-        strategy.forget(10**6)
-    except InputError:
-        return
-    raise AssertionError("forgetting an unknown class must be an InputError")
 
 
 def forgets_one_and_learns_another(factory: Factory) -> None:
@@ -442,34 +436,6 @@ def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
         )
 
 
-def refused_calls_change_nothing(factory: Factory) -> None:
-    """Check that wrong arguments raise an InputError and leave the state as it was, bit for bit."""
-    strategy = _taught(factory, [0, 1] * 3)
-    images, labels = toy_batch([0, 1] * 3)
-    before = _copy(strategy)
-    wrong: list[tuple[Any, Any]] = [
-        (images.float(), labels),
-        (images.float() * float("nan"), labels),
-        (images.permute(0, 3, 1, 2), labels),
-        (images[:0], labels[:0]),
-        (images[0], labels),
-        (images[..., :1], labels),
-        (images.tolist(), labels),
-        (images, labels[:-1]),
-        (images, labels - 5),
-        (images, labels.float()),
-        (images, 3),
-        (images[:, :0], labels),
-    ]
-    for bad_images, bad_labels in wrong:
-        try:
-            strategy.learn(bad_images, bad_labels)
-        except InputError:
-            continue
-        raise AssertionError(f"learn took {type(bad_images).__name__} and {bad_labels!r:.40}")
-    assert _same(before, strategy.state_dict()), "a refused call changed the state"
-
-
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     inputs_are_left_alone,
     state_has_no_aliases,
@@ -486,7 +452,6 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     learns_what_it_is_shown,
     embedding_is_the_same_road,
     order_and_grouping_of_lessons_do_not_matter,
-    refused_calls_change_nothing,
 )
 
 
