@@ -6,12 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from primavista.arrays import as_numpy
+from primavista.arrays import chosen_rows
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.media.frames import Frames
 from primavista.progress import Progress
@@ -82,8 +81,7 @@ class RenderedFrames:
         return self.scene.categories * self.scene.objects * self.scene.sessions * self.scene.frames
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        # Negative indices, masks and slices work as with any tensor.
-        asked = torch.from_numpy(np.arange(len(self))[as_numpy(indices)])
+        asked = torch.from_numpy(chosen_rows(indices, len(self)))
         sessions = asked // self.scene.frames
         shape = (len(asked), self.scene.size, self.scene.size, 3)
         pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from primavista.arrays import as_numpy
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, frames_at
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 
 FORMAT = 1
@@ -126,7 +125,7 @@ def make_index(data: DataSet) -> StoreIndex:
     if not count or not (data.train or data.test):
         raise FileError(f"the data set {data.name} has no frames to pack")
     rows = np.array(sorted({0, count // 2, count - 1}))
-    some = np.ascontiguousarray(as_numpy(data.frames[rows]))
+    some = np.ascontiguousarray(frames_at(data.frames, rows))
     height, width = some.shape[1:3]
     return StoreIndex(
         name=data.name,

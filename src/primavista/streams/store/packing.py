@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from primavista.arrays import as_numpy
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, frames_at
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import FileLock, remove_leftovers, replacing, write_atomically
@@ -154,11 +153,11 @@ def _one_torch_thread() -> Iterator[None]:
 def _write_chunk(frames: Frames, index: StoreIndex, path: Path, chunk: int) -> str:
     """Decode the frames of a chunk and write them safely to disk; return their sha256."""
     start, stop = index.bounds(chunk)
-    images = np.ascontiguousarray(as_numpy(frames[np.arange(start, stop)]))
-    if images.dtype != np.uint8 or images.shape != (stop - start, *index.shape[1:]):
+    images = np.ascontiguousarray(frames_at(frames, np.arange(start, stop)))
+    if images.shape != (stop - start, *index.shape[1:]):
         raise InputError(
-            f"frames {start} to {stop} are {images.dtype} of shape {images.shape}; "
-            "all frames of a store must be uint8 and have one size"
+            f"frames {start} to {stop} have shape {images.shape}; "
+            "all frames of a store must have one size"
         )
     data = images.reshape(-1).data
     with disk.opened(path, make=False) as file:
