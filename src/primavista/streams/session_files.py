@@ -33,15 +33,11 @@ class DecodedVideo:
     Args:
         path: The .npy file with the frames, uint8, N x size x size x 3.
         count: The number of frames in it.
-        skipped: The number of frames that could not be decoded and were left out.
-        problems: Why, one line each.
         thinned: What was left out because the video is long, as a text; empty if nothing was.
     """
 
     path: Path
     count: int
-    skipped: int
-    problems: tuple[str, ...]
     thinned: str
 
 
@@ -193,10 +189,16 @@ class VideoCache:
                 skip_bad=self.bad.skip,
             )
             _save(target, clip)
-        found = _load(target)
-        self.bad.skipped += found.skipped
-        self.bad.problems += found.problems
-        return found
+        try:
+            record = json.loads(target.with_suffix(".json").read_text())
+            thinned = str(record["thinned"])
+            self.bad.skipped += int(record["skipped"])
+            self.bad.problems += record["problems"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(
+                f"the record of the decoded video {target} is damaged ({error}): delete {target}"
+            ) from error
+        return DecodedVideo(target, len(map_video(target)), thinned)
 
     def _key(self, video: Path) -> str:
         """A key that changes with the file and with the options."""
@@ -253,15 +255,3 @@ def _save(target: Path, clip: Clip) -> None:
         content = io.BytesIO()
         np.save(content, clip.frames, allow_pickle=False)
         write_atomically(target, content.getbuffer())
-
-
-def _load(target: Path) -> DecodedVideo:
-    try:
-        record = json.loads(target.with_suffix(".json").read_text())
-        skipped, thinned = int(record["skipped"]), str(record["thinned"])
-        problems = tuple(record["problems"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(
-            f"the record of the decoded video {target} is damaged ({error}): delete {target}"
-        ) from error
-    return DecodedVideo(target, len(map_video(target)), skipped, problems, thinned)
