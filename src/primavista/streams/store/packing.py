@@ -64,21 +64,17 @@ def pack(
     if not _is_complete(folder) or any(folder.glob(".*.part")):
         with file_errors("write", f"the store {folder}", CHOOSE_FOLDER):
             folder.mkdir(parents=True, exist_ok=True)
-            with packing_lock(folder):
+            with FileLock(folder / LOCK, 0.0, f"is packing {folder}", remove_if=lambda: True):
                 remove_leftovers(folder)
                 if not _is_complete(folder):
                     _fill(data.frames, index, folder, workers, progress)
-    _check_same(index, load_index(folder / INDEX)[0], folder)
+    found, _ = load_index(folder / INDEX)
+    if index != found:
+        raise InputError(
+            f"{folder} holds another data set ({found.name}, {found.count} frames of "
+            f"{found.width} x {found.height}): choose another path, or delete it first"
+        )
     return open_store(folder)
-
-
-def packing_lock(folder: Path) -> FileLock:
-    """Return the lock that lets one process at a time write a store.
-
-    Args:
-        folder: The folder of the store. The lock file in it is removed when the lock is released.
-    """
-    return FileLock(folder / LOCK, 0.0, f"is packing {folder}", remove_if=lambda: True)
 
 
 def usable_cores() -> int:
@@ -124,14 +120,6 @@ def _fill(
                 pool.shutdown(cancel_futures=True)
         write_atomically(folder / INDEX, dump_index(index, checksums))
     disk.sync_folder(folder)
-
-
-def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:
-    if index != found:
-        raise InputError(
-            f"{folder} holds another data set ({found.name}, {found.count} frames of "
-            f"{found.width} x {found.height}): choose another path, or delete it first"
-        )
 
 
 @contextmanager
