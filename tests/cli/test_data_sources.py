@@ -19,9 +19,10 @@ import primavista as pv
 from primavista.cli.data import app, open_data
 from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered import dataset
-from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack
+
+from ..streams.scenes import materialise
 
 SOURCE = "rendered:categories=2,objects=3,sessions=4,frames=4,size=16"
 SCENE = Scene(categories=2, objects=3, sessions=4, frames=4, size=16)

@@ -12,8 +12,10 @@ import primavista as pv
 from primavista.streams.conventions import held_out
 from primavista.streams.folder import folder
 from primavista.streams.rendered import dataset as module
-from primavista.streams.rendered.dataset import RenderedFrames, materialise, rendered, write
+from primavista.streams.rendered.dataset import RenderedFrames, rendered, write
 from primavista.streams.rendered.renderer import Scene, render
+
+from .scenes import materialise
 
 SMALL = Scene(categories=2, objects=2, sessions=3, frames=5, size=16)
 

@@ -40,6 +40,8 @@ from primavista.streams.store.index import (
     make_index,
 )
 
+from .scenes import materialise
+
 
 def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
     frames = torch.randint(
@@ -101,7 +103,7 @@ def test_any_indices(tmp_path: Path) -> None:
 
 
 def test_in_several_threads_the_bytes_are_the_same(tmp_path: Path) -> None:
-    from primavista.streams.rendered.dataset import materialise, rendered
+    from primavista.streams.rendered.dataset import rendered
 
     scene = Scene(categories=2, objects=1, sessions=3, frames=90, size=8)
     before = torch.get_num_threads()

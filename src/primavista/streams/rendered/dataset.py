@@ -32,7 +32,7 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
     """Open the data set of a scene; its frames are rendered on demand.
 
     Sessions are rendered as a whole, and the 256 MiB used last are cached. For access in random
-    order, `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
+    order, `pack` the data set. The test sessions are those of `held_out`.
 
     Args:
         scene: The scene to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
@@ -42,20 +42,6 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
         The data set, with one class per object.
     """
     return _data_set(scene, RenderedFrames(scene, device))
-
-
-def materialise(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
-    """Render the whole data set of a scene now, into one uint8 tensor.
-
-    Args:
-        scene: The scene to render; its frames must fit in memory.
-        device: The device to render on, which is also that of the tensor.
-
-    Returns:
-        The same data set as `rendered(scene)`.
-    """
-    frames = RenderedFrames(scene, device, cache=0)
-    return _data_set(scene, frames[torch.arange(len(frames))])
 
 
 class RenderedFrames:
