@@ -39,7 +39,7 @@ from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
-from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
 
 REHEARSAL = ["er", "der++", "gdumb", "icarl"]  # these keep frames
@@ -102,9 +102,8 @@ def pack_rendered(size: int, frames: int, folder: Path, device: str) -> tuple[Pa
     if not index.exists():
         folder.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
-        data = materialise(Scene(frames=frames, size=size), device=device)
-        assert isinstance(data.frames, torch.Tensor)
-        np.save(array, data.frames.cpu().numpy())
+        data = rendered(Scene(frames=frames, size=size), device)
+        np.save(array, data.frames[torch.arange(len(data.frames))].cpu().numpy())
         print(
             f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.1f} s", flush=True
         )

@@ -13,6 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from primavista.strategies.base import Batch
 from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet
 from primavista.streams.protocols import nicv2
-from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
 
 MINIBATCH = 128
@@ -255,7 +256,8 @@ def floors(precision: Precision) -> dict[str, float]:
 def full_size() -> DataSet:
     """Render a set of CORe50's size on the GPU: 400 training and 150 test sessions."""
     began = time.perf_counter()
-    data = materialise(Scene(frames=300, size=128), device="cuda")
+    scene = rendered(Scene(frames=300, size=128), "cuda")
+    data = replace(scene, frames=scene.frames[torch.arange(len(scene.frames))])
     print(f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.0f} s", flush=True)
     return data
 

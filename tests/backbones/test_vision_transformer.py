@@ -349,7 +349,6 @@ def test_freezing_of_a_transformer_is_its_patches_or_nothing() -> None:
             create("naive", backbone, freeze=freeze)
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores every frame")
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_every_strategy_learns_with_a_transformer(name: str) -> None:
     strategy = create(name, tiny(depth=3), seed=0)

@@ -13,8 +13,9 @@ from primavista.bench.plan import Plan, make_plan
 from primavista.bench.run import Suite
 from primavista.networks.base import Backbone, build
 from primavista.streams.dataset import DataSet
-from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
+
+from ..streams.scenes import materialise
 
 TINY = {
     "name": "tiny",

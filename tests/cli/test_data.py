@@ -17,10 +17,11 @@ import primavista as pv
 from primavista.cli.data import app, open_data
 from primavista.media.images import centre_square
 from primavista.streams.open import parse_source, scene_of
-from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store
 from primavista.streams.store.index import FRAMES
+
+from ..streams.scenes import materialise
 
 SCENE = "rendered:categories=2,objects=1,sessions=3,frames=4,size=16"
 SMALL = Scene(categories=2, objects=1, sessions=3, frames=4, size=16)

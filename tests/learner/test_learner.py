@@ -185,7 +185,6 @@ class Faulty:
         return torch.zeros(len(indices), 32, 32, 3, dtype=torch.uint8)
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     "error",

@@ -156,9 +156,9 @@ def test_arguments_by_position_and_their_defaults():
     theta = {"head.weight": torch.zeros(2, 1)}
     assert Fisher(theta, 1.0).rule == "penalty"  # as in EWC
     assert SynapticIntelligence(theta, 1.0).rule == "modulate"  # as in AR1*
-    si = SynapticIntelligence(theta, 1.0, "penalty", 2.0, "displacement")
+    si = SynapticIntelligence(theta, 1.0, "displacement", rule="penalty", lam=2.0)
     assert (si.max_f, si.rule, si.lam, si.path) == (1, "penalty", 2, "displacement")
-    fisher = Fisher(theta, 1.0, "modulate", 2.0, ["head.weight"])
+    fisher = Fisher(theta, 1.0, "modulate", lam=2.0, row_weights=["head.weight"])
     assert (fisher.max_f, fisher.rule, fisher.lam) == (1, "modulate", 2)
 
 

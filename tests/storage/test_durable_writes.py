@@ -17,6 +17,7 @@ from primavista.media.video import Clip
 from primavista.storage import disk
 from primavista.streams import session_files
 from primavista.streams.rendered import dataset as rendered
+from primavista.streams.rendered.scene import Scene
 
 SOURCES = Path(primavista.__file__).parent
 # These write what nobody reads after a crash, or what the user named and looks at.
@@ -63,10 +64,9 @@ def test_a_decoded_video_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
 
 def test_pictures_are_on_the_disk_before_their_folder_has_its_name(tmp_path, monkeypatch):
     calls = journal(monkeypatch)
-    pictures = np.zeros((2, 8, 8, 3), np.uint8)
-    rendered._write_session(tmp_path / "s1" / "o1", pictures, "png")
+    rendered.write(Scene(1, 1, 2, 3, 8), tmp_path / "drawn")
     assert calls == ["sync_all", "replace", "sync_folder"]
-    assert len(list((tmp_path / "s1" / "o1").iterdir())) == 2
+    assert len(list((tmp_path / "drawn").rglob("*.png"))) == 6
 
 
 def test_nothing_else_writes_files_past_the_disk_layer():

@@ -156,7 +156,7 @@ def data_set() -> DataSet:
     return DataSet("some", frames, sessions[:2], sessions[2:], ("a", "b"), (0, 1))
 
 
-def test_a_packed_store_is_complete_or_resumes_after_every_fault(tmp_path):
+def test_a_packed_store_is_complete_or_made_again_after_every_fault(tmp_path):
     data = data_set()
 
     def prepare(root: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_packed_store_is_complete_or_resumes_after_every_fault(tmp_path):
         assert torch.equal(store.frames[torch.arange(300)], data.frames)
 
     def check_whole(root: Path) -> None:
-        if (root / "store" / "index.json").exists():
+        if all((root / "store" / name).exists() for name in ("index.json", "frames.npy")):
             check_done(root)
 
     tried = Operation(prepare, work, check_whole, check_done).try_all(tmp_path / "root")

@@ -49,7 +49,6 @@ def good() -> bytes:
     return data
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_saved_and_loaded_is_the_same_learner(strategy, tmp_path):
     """Equal state gives equal bytes.

@@ -67,7 +67,6 @@ VARIANTS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize(
     "variant",
@@ -293,7 +292,6 @@ def test_features_that_stay_and_a_memory_beyond_its_limit_are_caught():
             check_strategy(lambda backbone, broken=broken: broken(backbone))
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_resume_six_and_six_equals_twelve(name):
     """Learn 6 batches, save, load, learn 6 more: bit for bit 12 in one go."""
@@ -313,7 +311,6 @@ def test_resume_six_and_six_equals_twelve(name):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_resume_past_the_capacity(name, tmp_path):
     """The same through a file, when the head has grown since it was made."""

@@ -488,7 +488,6 @@ def test_dslda_base_init():
     assert close(strategy.scores(B1[0]), expected, 1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_is_joint_training_from_the_initial_weights():
     """Torch's SGD on the union: the rate rises in 2 steps, is level up to step 6, falls in 4."""
     strategy, net = make("cumulative"), torch_network()
@@ -525,7 +524,6 @@ def test_the_learning_rate_falls_when_the_loss_is_flat(losses, falls_from):
     assert rates[10 * falls_from :] == pytest.approx(falling)
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_converges_on_few_frames():
     """Eight frames of three classes are learned by heart, however few they are."""
     options = CumulativeOptions(minibatch=SIZE, capacity=ROWS, window=100, fall=100)
@@ -543,7 +541,6 @@ def test_cumulative_counts_the_frames_that_its_indices_stand_for():
     assert report.stored_bytes == 40 * SIDE * SIDE * 3
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_does_not_depend_on_its_history():
     images, labels = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
     states = []
@@ -557,7 +554,6 @@ def test_cumulative_does_not_depend_on_its_history():
     assert all(state[name].equal(states[0][name]) for state in states[1:] for name in state)
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_with_the_head_of_cwr_begins_anew_too():
     images, labels = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
     whole, parts = (make("cumulative", head="cwr*") for _ in range(2))

@@ -14,7 +14,6 @@ from primavista.strategies.creation import create
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_bf16_gives_nearly_the_same_scores_in_float32(name):
     scores = {}

@@ -109,7 +109,33 @@ def test_a_store_that_gives_floats_and_frames_too_small_are_refused_before_anyth
         assert same(before, strategy.state_dict())
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_wrong_arguments_are_refused_and_change_nothing(name):
+    strategy = create(name, tiny_backbone())
+    images, labels = toy_batch([0, 1] * 3)
+    strategy.learn(images, labels)
+    before = state(strategy)
+    for wrong in (
+        (images.float(), labels),
+        (images.float() * float("nan"), labels),
+        (images.permute(0, 3, 1, 2), labels),
+        (images[:0], labels[:0]),
+        (images[0], labels),
+        (images[..., :1], labels),
+        (images.tolist(), labels),
+        (images, labels[:-1]),
+        (images, labels - 5),
+        (images, labels.float()),
+        (images, 3),
+        (images[:, :0], labels),
+    ):
+        with pytest.raises(InputError):
+            strategy.learn(*wrong)
+    with pytest.raises(InputError, match="class 1000000 is not known"):
+        strategy.forget(10**6)
+    assert same(before, strategy.state_dict())
+
+
 def test_cumulative_refuses_to_mix_its_sources():
     images, labels = toy_batch([0, 1, 2, 0])
     indices = torch.arange(4)

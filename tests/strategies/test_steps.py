@@ -30,7 +30,6 @@ def taught(name: str, hook=None):
     return strategy, reports
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_step_is_told_and_nothing_changes(name):
     steps: list[pv.TrainingStep] = []

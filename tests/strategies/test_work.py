@@ -131,7 +131,6 @@ def too_much(found, name):
     ]
 
 
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
     found = third_batch(name, monkeypatch)
@@ -142,7 +141,6 @@ def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_copy_of_the_frames_or_another_pass_would_show(name, monkeypatch):
     assert "bytes" in too_much(

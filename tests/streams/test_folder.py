@@ -115,7 +115,7 @@ def test_the_default_cache(root: Path, tmp_path: Path, monkeypatch: pytest.Monke
     folder(root, size=8)
     assert len(list((tmp_path / "xdg" / "primavista" / "videos").glob("*.npy"))) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "README.txt"))
-    with pytest.raises(pv.InputError, match="pass another folder as cache"):
+    with pytest.raises(pv.FileError, match="pass another folder as cache"):
         folder(root, size=8)
 
 

@@ -10,9 +10,11 @@ import torch
 from primavista.errors import FileError, InputError
 from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.open import DataSource, open_dataset, parse_source, scene_of, stream
-from primavista.streams.rendered.dataset import materialise, write
+from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import Store, pack
+
+from .scenes import materialise
 
 SMALL = Scene(categories=2, objects=2, sessions=3, frames=2, size=16)
 TEXT = "rendered:categories=2,objects=2,sessions=3,frames=2,size=16"

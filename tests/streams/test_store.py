@@ -1,6 +1,6 @@
 """The packed store.
 
-Whole or refused, the same bytes however often it was interrupted, one writer, many readers.
+Whole or refused, also after an interruption; one writer, many readers.
 """
 
 import errno
@@ -10,12 +10,12 @@ import os
 import pickle
 import random
 import resource
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,19 @@ from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import damaged_sessions, open_store, pack, workers
+from primavista.streams.store import damaged_sessions, open_store, pack, packing
 from primavista.streams.store.index import (
     CHUNK,
-    DONE,
     FRAMES,
     INDEX,
     LOCK,
-    PART,
     StoreIndex,
     dump_index,
     load_index,
     make_index,
 )
-from primavista.streams.store.packing import packing_lock
+
+from .scenes import materialise
 
 
 def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
@@ -103,86 +102,22 @@ def test_any_indices(tmp_path: Path) -> None:
         frames[torch.tensor([40])]
 
 
-@pytest.mark.slow
-def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
-    from primavista.streams.rendered.dataset import materialise, rendered
+def test_in_several_threads_the_bytes_are_the_same(tmp_path: Path) -> None:
+    from primavista.streams.rendered.dataset import rendered
 
     scene = Scene(categories=2, objects=1, sessions=3, frames=90, size=8)
+    before = torch.get_num_threads()
     pack(rendered(scene), tmp_path / "a", 1)
-    pack(rendered(scene), tmp_path / "b", 2)
+    pack(rendered(scene), tmp_path / "b", 3)
     pack(materialise(scene), tmp_path / "c", 2)
     assert contents(tmp_path / "a") == contents(tmp_path / "b") == contents(tmp_path / "c")
+    assert torch.get_num_threads() == before
 
 
-def test_frames_that_cannot_travel_are_packed_here(tmp_path: Path) -> None:
+def test_frames_that_are_read_one_by_one(tmp_path: Path) -> None:
     data = made(300)
     lazy = LazyFrames(lambda i: data.frames[torch.tensor([i])][0].numpy(), 300)
-    assert same(
-        data,
-        pack(
-            DataSet("some", lazy, data.train, data.test, data.classes, data.categories),
-            tmp_path / "s",
-            2,
-        ),
-    )
-
-
-def test_processes_are_started_where_they_pay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[int]] = []
-
-    def spy(
-        frames: object, plan: object, folder: Path, todo: list[int], count: int
-    ) -> Iterator[tuple[int, str]]:
-        started.append(todo)
-        return iter([(chunk, workers._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
-
-    monkeypatch.setattr(workers, "_in_processes", spy)
-    monkeypatch.setattr(workers, "usable_cores", lambda: 2)
-    data = made()
-    lazy = DataSet(
-        "some",
-        Travels(data.frames[torch.arange(len(data.frames))]),
-        data.train,
-        data.test,
-        data.classes,
-        (0, 1),
-    )
-    assert same(data, pack(lazy, tmp_path / "quick"))
-    assert started == []
-    monkeypatch.setattr(workers, "WORTHWHILE_CHUNKS", 4)
-    assert same(data, pack(lazy, tmp_path / "slow"))
-    assert started == [[0, 1, 2, 3]]
-    assert same(data, pack(lazy, tmp_path / "asked", 2))
-    assert started == [[0, 1, 2, 3]] * 2
-    assert (
-        contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
-    )
-
-
-class Travels:
-    """Frames that are small enough to be sent to a worker."""
-
-    def __init__(self, frames: torch.Tensor) -> None:
-        self.frames = frames
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def __getitem__(self, indices: torch.Tensor) -> torch.Tensor:
-        return self.frames[indices]
-
-
-def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Rows:
-        array = np.zeros((10, 8, 8, 3), np.uint8)
-
-    monkeypatch.setattr(workers, "LARGE", 1000)
-    assert not workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
-    monkeypatch.setattr(workers, "LARGE", 10_000)
-    assert workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
-    assert not workers._can_be_sent(made(40).frames)
+    assert same(data, pack(replace(data, frames=lazy), tmp_path / "s", 2))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -208,7 +143,7 @@ def test_resident_on_a_device(tmp_path: Path) -> None:
 
 def test_opening_a_store_of_the_size_of_core50_takes_less_than_a_second(tmp_path: Path) -> None:
     count, side = 164_866, 128
-    sessions = [(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
+    sessions = [Session(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
     plan = StoreIndex("core50", ("o",) * 50, (0,) * 50, tuple(sessions), (), count, side, side, "")
     (tmp_path / INDEX).write_bytes(dump_index(plan, ["0" * 64] * plan.chunks))
     with open(tmp_path / FRAMES, "wb") as file:
@@ -273,35 +208,13 @@ def stop_after(frames: int) -> object:
     return progress
 
 
-def test_an_unfinished_store_says_how_to_finish_it_and_is_finished(tmp_path: Path) -> None:
-    data = made()
-    pack(data, tmp_path / "whole")
+def test_a_stopped_packing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
-    with pytest.raises(
-        pv.FileError,
-        match=r"unfinished store: 2 of 4 chunks of some are done.*primavista data pack",
-    ):
+        pack(made(), tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
+    assert contents(tmp_path / "s") == {}
+    with pytest.raises(pv.FileError, match="is not a packed store"):
         open_store(tmp_path / "s")
-    with pytest.raises(pv.InputError, match="another data set"):
-        pack(made(seed=1), tmp_path / "s")
-    seen: list[int] = []
-    pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
-    assert seen[0] == 2 * CHUNK
-    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
-
-
-def test_chunks_that_were_marked_but_not_written_are_done_again(tmp_path: Path) -> None:
-    data = made()
-    pack(data, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
-    with open(tmp_path / "s" / FRAMES, "r+b") as file:
-        file.truncate(3000)
-    with open(tmp_path / "s" / DONE, "ab") as file:
-        file.write(b'{"chunk": 3, "sha2')
-    pack(data, tmp_path / "s")
-    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
+    assert same(made(seed=1), pack(made(seed=1), tmp_path / "s"))
 
 
 def test_a_finished_store_is_opened_not_packed_again(tmp_path: Path) -> None:
@@ -321,10 +234,12 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == {FRAMES: b"mine"}
 
 
-def test_what_a_killed_packer_left_at_its_very_beginning_is_no_obstacle(tmp_path: Path) -> None:
+def test_what_a_killed_packer_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on elsewhere\n")
-    (tmp_path / f".{PART}.0123456789abcdef.part").write_text("{")
+    (tmp_path / f".{FRAMES}.0123456789abcdef.part").write_text("{")
+    (tmp_path / INDEX).write_bytes(dump_index(make_index(made(seed=1)), []))  # before the last step
     assert same(made(40), pack(made(40), tmp_path))
+    assert sorted(contents(tmp_path)) == [FRAMES, INDEX]
 
 
 PACKER = """
@@ -359,14 +274,6 @@ def packer(script: Path, target: Path, workers: int) -> subprocess.Popen[str]:
     )
 
 
-def children(pid: int) -> list[int]:
-    return [
-        int(line)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for line in (task / "children").read_text().split()
-    ]
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -376,57 +283,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(folder / "s")
 
 
-def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
-    """Start, kill -9 at random moments.
-
-    Gives how many frames were found done when it was last started.
-    """
-    draw, resumed = random.Random(seed), 0
-    for _ in range(kills):
-        process = packer(tmp_path / "script.py", tmp_path / "s", workers)
-        assert process.stdout
-        resumed = int(process.stdout.readline())
-        if workers > 1:
-            process.stdout.readline()  # a chunk is done: the workers are at work
-        time.sleep(draw.uniform(0, 0.25))
-        helpers = children(process.pid) if workers > 1 else []
-        assert len(helpers) >= workers or workers == 1
-        process.kill()
-        process.communicate()
-        assert (tmp_path / "s" / PART).exists()
-        for pid in helpers:
-            for _ in range(100):
-                if (
-                    not Path(f"/proc/{pid}").exists()
-                    or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
-                ):
-                    break
-                time.sleep(0.1)
-            else:
-                os.kill(pid, signal.SIGKILL)
-                pytest.fail("a worker outlived its killed packer")
-    return resumed
-
-
 @pytest.mark.slow
-def test_killed_at_random_moments_it_resumes_to_the_same_bytes(
-    tmp_path: Path, undisturbed: dict[str, bytes]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_it_leaves_no_store_and_the_next_call_makes_it(
+    tmp_path: Path, undisturbed: dict[str, bytes], workers: int
 ) -> None:
-    assert killed(tmp_path, 1, 4, 0) > 0
-    with pytest.raises(pv.FileError, match="unfinished"):
+    process = packer(tmp_path / "script.py", tmp_path / "s", workers)
+    assert process.stdout
+    process.stdout.readline()
+    process.stdout.readline()  # a chunk is done
+    time.sleep(random.Random(workers).uniform(0, 0.25))
+    process.kill()
+    process.communicate()
+    with pytest.raises(pv.FileError, match="is not a packed store"):
         open_store(tmp_path / "s")
-    process = packer(tmp_path / "script.py", tmp_path / "s", 1)
-    assert process.communicate(timeout=60)[1] == ""
-    assert contents(tmp_path / "s") == undisturbed
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_killed_with_workers_they_end_too_and_it_resumes_to_the_same_bytes(
-    tmp_path: Path, undisturbed: dict[str, bytes]
-) -> None:
-    killed(tmp_path, 2, 1, 1)
-    process = packer(tmp_path / "script.py", tmp_path / "s", 2)
+    process = packer(tmp_path / "script.py", tmp_path / "s", workers)
     assert process.communicate(timeout=60)[1] == ""
     assert contents(tmp_path / "s") == undisturbed
 
@@ -445,9 +316,7 @@ def test_one_writer_at_a_time_and_no_stale_lock(tmp_path: Path) -> None:
     other.mkdir()
     (other / LOCK).write_text("process 1 on elsewhere\n")  # of one that was killed: nobody holds it
     assert same(data, pack(data, other))
-    with packing_lock(tmp_path):
-        pass
-    assert not (tmp_path / LOCK).exists()
+    assert not (other / LOCK).exists()
 
 
 @pytest.mark.slow
@@ -476,30 +345,29 @@ def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> 
     data, seen = made(), []
     with (
         largest_file(20_000),
-        pytest.raises(pv.FileError, match=r"cannot write the store .*too large.*make room"),
+        pytest.raises(pv.FileError, match=r"cannot write the store .*too large.*Choose a folder"),
     ):
         pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
     assert seen == []
     assert same(data, pack(data, tmp_path / "s"))
 
 
-def test_a_disk_that_fills_on_the_way_keeps_what_is_done(
+def test_a_disk_that_fills_on_the_way_is_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, real = made(), workers._write_chunk
+    data, real = made(), packing._write_chunk
 
-    def full(frames: object, plan: object, folder: object, chunk: int) -> str:
+    def full(frames: object, plan: object, path: object, chunk: int) -> str:
         if chunk == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(frames, plan, folder, chunk)  # type: ignore[arg-type]
+        return real(frames, plan, path, chunk)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(workers, "_write_chunk", full)
-    with pytest.raises(pv.FileError, match=r"No space left on device. What is done is kept"):
+    monkeypatch.setattr(packing, "_write_chunk", full)
+    with pytest.raises(pv.FileError, match="No space left on device"):
         pack(data, tmp_path / "s", 1)
+    assert contents(tmp_path / "s") == {}
     monkeypatch.undo()
-    seen: list[int] = []
-    assert same(data, pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done)))
-    assert seen[0] == 2 * CHUNK
+    assert same(data, pack(data, tmp_path / "s", 1))
 
 
 def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -517,7 +385,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert same(made(40), pack(made(40), tmp_path / "done"))  # finished: only read
 
 
-def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_a_bad_picture_stops_it_by_name(tmp_path: Path) -> None:
     data = made()
 
     def read(i: int) -> np.ndarray:  # type: ignore[type-arg]

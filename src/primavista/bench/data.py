@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +25,7 @@ from primavista.streams.open import (
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
 from primavista.streams.store import Store, open_store, pack
+from primavista.streams.store.packing import usable_cores
 
 Positive = Annotated[int, Field(ge=1)]
 TestSetName = Literal["reduced", "full"]
@@ -157,22 +156,6 @@ class FolderData(FilesData):
         return {"size": self.size, "test_sessions": self.test}
 
 
-class CIFAR100Data(FilesData):
-    """The official files of CIFAR-100.
-
-    Args:
-        kind: "cifar100".
-        size: The side of the frames in pixels.
-        labels: 100 classes or 20 superclasses; see `open_dataset`.
-        sessions: The number of sessions per class.
-    """
-
-    kind: Literal["cifar100"]
-    size: Positive = 128
-    labels: Literal["object", "category"] | None = None
-    sessions: Positive | None = None
-
-
 class ListedData(FilesData):
     """A folder with a list of pictures.
 
@@ -186,7 +169,7 @@ class ListedData(FilesData):
 
 
 Data = Annotated[
-    RenderedData | CORe50Data | StoreData | FolderData | CIFAR100Data | ListedData,
+    RenderedData | CORe50Data | StoreData | FolderData | ListedData,
     Field(discriminator="kind"),
 ]
 
@@ -234,7 +217,7 @@ def open_cell_data(
         data: The data.
         cache: The folder for rendered data.
         device: The device that learns.
-        workers: How many processes draw; None is one per processor.
+        workers: How many threads draw; None is one per processor.
         progress: Called while frames are drawn, with their number and total.
         resident: Whether a store goes into the memory of the GPU, if it fits.
         split: Which split into training and test sessions; see `split_of`.
@@ -405,24 +388,11 @@ def _open_rendered(
     key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
     if device != "cpu":  # it rounds differently: here and there a pixel is one level off
         key, workers = f"{key}-{device}", 1
-    with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
-        drawn = pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+    scene, place = rendered(data.scene, device), cache / f"rendered-{key}"
+    with FileLock(cache / f".{key}.lock", wait=None):
+        drawn = pack(scene, place, workers or usable_cores(), progress)
     free_memory()  # drawing takes gigabytes of a GPU, which the cells need now
     return drawn
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread, which draws small pictures fastest.
-
-    On a busy machine two threads can be ten times slower.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _fits_on_gpu(store: Store) -> bool:

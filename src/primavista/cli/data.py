@@ -11,7 +11,7 @@ from rich.table import Table
 
 from primavista.cli.arguments import VideoFps
 from primavista.cli.commands import CommandGroup
-from primavista.cli.progress import progress_bar, resumable
+from primavista.cli.progress import progress_bar
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 app = CommandGroup(
     """Data sets: draw one, pack any into one fast file, check it, look at it.
 
-    A SOURCE is the official files of CORe50 or CIFAR-100, a folder of your own
-    (`<class>/<session>/<frame>.png` pictures or `<class>/<session>.mp4` videos), a folder with a
-    list of pictures (`pictures.csv`), a packed store, or `rendered`: videos drawn on the spot, as
-    large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
+    A SOURCE is the folder of CORe50, a folder of your own (`<class>/<session>/<frame>.png` pictures
+    or `<class>/<session>.mp4` videos), a folder with a list of pictures (`pictures.csv`), a packed
+    store, or `rendered`: videos drawn on the spot, as large as you say
+    (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-Labels = Literal["object", "category"]
-Sessions = Annotated[int | None, typer.Option(min=1)]
 
 
 @app.add
@@ -44,12 +42,10 @@ def render(
 ) -> None:
     """Draw a data set and write it as a folder of objects: `cup 1/s1/000.png`, or `cup 1/s1.mp4`.
 
-    The same command resumes after an interruption.
-
     Example: `primavista data render my-objects --objects 2 --frames 30`
 
     Args:
-        folder: The folder to write; it is created if it does not exist.
+        folder: The folder to write; it may exist if it is empty.
         format: png is exact; mp4 writes a video per session.
         categories: Categories of objects.
         objects: Objects in each category.
@@ -63,7 +59,7 @@ def render(
     from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories, objects, sessions, frames, size, seed)
-    with resumable(), progress_bar("drawing frames") as progress:
+    with progress_bar("drawing frames") as progress:
         write(scene, folder, format, progress, choose_device(device))
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
 
@@ -76,8 +72,6 @@ def pack(
     test: list[str] | None = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     full_test: bool = False,
-    labels: Labels | None = None,
-    sessions: Sessions = None,
     skip_bad: bool = False,
     max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
@@ -85,8 +79,7 @@ def pack(
 ) -> None:
     """Decode a data set once into a packed store: one memory-mapped file that streams start from.
 
-    The same command finishes a run that was stopped or killed. Several processes may read a
-    finished store.
+    Several processes may read a store.
 
     Example: `primavista data pack ~/data/core50 ~/data/core50.store`
 
@@ -94,20 +87,20 @@ def pack(
         store: Folder of the store to create.
         size: Side of the frames in pixels (default: 128).
         test: Name of a test session (class/session folders); repeatable.
-        workers: Processes (default: one per core, if that pays).
+        workers: Threads (default: one per core).
         full_test: CORe50: all test frames instead of the official 1 in 20.
         max_frames: Frames kept of each video, evenly spread (default: 600).
         cache: Folder for decoded videos (default: ~/.cache/primavista/videos).
     """
     from primavista.streams import store as stores
+    from primavista.streams.store.packing import usable_cores
 
-    options: dict[str, Any] = {"labels": labels, "sessions": sessions}
-    options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}
+    options: dict[str, Any] = {"skip_bad": skip_bad, "max_frames": max_frames}
+    options |= {"fps": fps, "cache": cache}
     options |= {"test": "full" if full_test else None, "test_sessions": test}
-    with resumable():
-        data = open_data(source, size, **options)
-        with progress_bar("packing frames") as progress:
-            packed = stores.pack(data, store, workers, progress)
+    data = open_data(source, size, **options)
+    with progress_bar("packing frames") as progress:
+        packed = stores.pack(data, store, workers or usable_cores(), progress)
     typer.echo(f"{describe_dataset(packed)} in {store}")
 
 
@@ -160,8 +153,6 @@ def matrix(
     protocol: str = "nicv2",
     order: Annotated[int, typer.Option("--run", min=0)] = 0,
     orders: Path | None = None,
-    labels: Labels | None = None,
-    sessions: Sessions = None,
     skip_bad: bool = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
@@ -181,7 +172,7 @@ def matrix(
     from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row
 
-    data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
+    data = open_data(source, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table(*row)

@@ -86,8 +86,6 @@ class Representation:
         Returns:
             The engine that was chosen.
         """
-        if engine not in ("auto", "torch", "onnx"):
-            raise InputError(f"engine must be auto, torch or onnx; got {engine!r}")
         on_cpu = self.device.type == "cpu"
         if engine == "onnx" and not on_cpu:
             raise InputError(
@@ -177,7 +175,7 @@ class Representation:
         return self.map_reader().reader
 
     def maps(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> list[np.ndarray[Any, Any]]:
-        """Compute the maps of one picture by the chosen engine.
+        """Compute the maps of one picture.
 
         Args:
             picture: uint8, H x W x 3, RGB, with sides that are multiples of 32.
@@ -188,11 +186,6 @@ class Representation:
         reader = self.map_reader()
         if self.backbone.training:
             self.backbone.eval()
-        session = None
-        if self.engine == "onnx" and self.device.type == "cpu":
-            session = self._for_windows.get_or_compute("session", lambda: _maps_session(reader))
-        if session is not None:
-            return [x[0] for x in session.run(None, {INPUT: picture[None]})]
         with torch.no_grad():
             maps = reader(torch.from_numpy(picture)[None].to(reader.device))
         return [x[0].cpu().numpy() for x in maps]
@@ -348,14 +341,6 @@ def maps_graph(reader: MapBackbone) -> bytes:
         if not torch.allclose(torch.from_numpy(ours), right, TOLERANCE, TOLERANCE):
             raise CannotTraceError("its numbers differ for pictures of another size")
     return graph
-
-
-def _maps_session(reader: MapBackbone) -> Any:
-    """Return the session that computes the maps of pictures of any size; None if torch does."""
-    try:
-        return make_session(maps_graph(reader), torch.get_num_threads())
-    except CannotTraceError:
-        return None
 
 
 def choose_device(device: str | torch.device, here: bool = True) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -162,20 +162,15 @@ class SynapticIntelligence(Importance):
 
     Omega is updated at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the
     gradient of the cross-entropy alone. With `path="displacement"`, dtheta_k^2 is summed instead.
-    The arguments before it are those of `Importance`.
+    The other arguments are those of `Importance`.
     """
 
     EPSILON = 1e-7
 
     def __init__(
-        self,
-        weights: Tensors,
-        max_f: float,
-        rule: GuardRule = "modulate",
-        lam: float = 1.0,
-        path: PathRule = "gradient",
+        self, weights: Tensors, max_f: float, path: PathRule = "gradient", **settings: Any
     ) -> None:
-        super().__init__(weights, max_f, rule, lam)
+        super().__init__(weights, max_f, **settings)
         self.path = path
 
     @torch.no_grad()
@@ -220,14 +215,9 @@ class Fisher(Importance):
     batches: Tensor
 
     def __init__(
-        self,
-        weights: Tensors,
-        max_f: float,
-        rule: GuardRule = "penalty",
-        lam: float = 1.0,
-        row_weights: Collection[str] = (),
+        self, weights: Tensors, max_f: float, rule: GuardRule = "penalty", **settings: Any
     ) -> None:
-        super().__init__(weights, max_f, rule, lam, row_weights)
+        super().__init__(weights, max_f, rule, **settings)
         self.register_buffer("batches", torch.zeros(()))
 
     def guard(self, weights: Sequence[Weight]) -> Guard:

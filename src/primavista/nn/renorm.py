@@ -180,7 +180,7 @@ def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm)
     Weights that are fixed stay fixed; a norm without scale and shift gets them, fixed at 1 and 0.
     The tree is changed in place; if `module` itself is a batch norm, its replacement is returned. A
     layer that occurs in several places stays one layer. An InputError is raised if a batch norm
-    does more than normalise, or has no channels yet.
+    does more than normalise.
 
     >>> replace_batch_norm(nn.Sequential(nn.Sequential(nn.BatchNorm2d(4))))[0][0]
     BatchRenorm(4, eps=1e-05)
@@ -222,10 +222,6 @@ def _renorm_like(old: nn.Module, kind: type[BatchRenorm]) -> BatchRenorm:
 
 def _check_plain(old: nn.Module) -> None:
     name = type(old).__name__
-    if isinstance(old, nn.modules.lazy.LazyModuleMixin):
-        raise InputError(
-            f"{name} has no channels yet: run the network once before it becomes a backbone"
-        )
     plain = {kind.forward for kind in (*BATCH_NORMS, nn.modules.batchnorm._BatchNorm)}
     if type(old).forward not in plain:
         raise InputError(

@@ -68,7 +68,8 @@ class AR1(GradientStrategy):
             for weight in self.set_trainable(max(o.freeze_from, 2))
             if o.guard != "none" and weight.name.startswith("backbone.") and weight.tensor.ndim > 1
         }
-        self.importance = SynapticIntelligence(guarded, o.max_f, o.guard, o.lam, path=o.path)
+        rule, lam = o.guard, o.lam
+        self.importance = SynapticIntelligence(guarded, o.max_f, o.path, rule=rule, lam=lam)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.

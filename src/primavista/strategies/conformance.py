@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from primavista.backbones.spec import Spec
-from primavista.errors import InputError
 from primavista.networks.base import Backbone
 from primavista.nn.memory import memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
@@ -91,15 +90,6 @@ def _taught(factory: Factory, *batches: list[int], backbone: int = 1) -> Strateg
     return strategy
 
 
-def scores_before_any_batch(factory: Factory) -> None:
-    """Check that an untaught strategy gives one row per frame and one column per known class."""
-    strategy = factory(tiny_backbone())
-    scores = strategy.scores(toy_batch([0, 1, 2])[0])
-    assert scores.shape == (3, len(strategy.classes)), (
-        f"scores has shape {tuple(scores.shape)} before any batch"
-    )
-
-
 def inputs_are_left_alone(factory: Factory) -> None:
     """Check that frames, labels, the given backbone and the global random state do not change."""
     backbone = tiny_backbone()
@@ -162,53 +152,37 @@ def same_seed_same_result(factory: Factory) -> None:
 def cost_is_constant(factory: Factory) -> None:
     """Check that the cost of a batch does not depend on the number of earlier batches.
 
-    The cost is the number of operations and the bytes of state. The check concerns strategies that
-    are rehearsal-free; they must not store data.
+    The cost is the number of operations, if the strategy is rehearsal-free, and the bytes that it
+    keeps. A strategy that rehearses keeps its patterns in a `Memory`, which has a limit, and
+    everything else must keep its size. A strategy that keeps everything declares this by
+    `keeps_everything`.
     """
     strategy = factory(tiny_backbone())
-    if not strategy.rehearsal_free:
+    free, kept = strategy.rehearsal_free, list(memories(strategy))
+    assert not (free and (kept or strategy.keeps_everything)), (
+        "a strategy with a Memory is not rehearsal-free: set rehearsal_free = False"
+    )
+    if strategy.keeps_everything:
         return
-    costs = []
+    costs, beside = [], []
     for k in range(8):
         images, labels = toy_batch([0, 1, 2] * 4, seed=k)
         with CountOperations() as counter:
             report = strategy.learn(images, labels)
-        assert report.stored_bytes == 0, "a rehearsal-free strategy keeps no frames"
-        costs.append((counter.operations, counter.elements, _kept_bytes(strategy)))
-    assert costs[3] == costs[7], (
-        f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 "
-        f"to {costs[7]} in batch 8"
-    )
-
-
-def stored_data_is_bounded(factory: Factory) -> None:
-    """Check that a strategy that rehearses keeps its patterns in a `Memory`, and nowhere else.
-
-    A `Memory` has a limit, so everything else must keep its size. A strategy that keeps everything
-    declares this by `keeps_everything`.
-    """
-    strategy = factory(tiny_backbone())
-    if strategy.keeps_everything:
-        assert not strategy.rehearsal_free, "a strategy that keeps everything is not rehearsal-free"
-        return
-    kept = list(memories(strategy))
-    assert not (kept and strategy.rehearsal_free), (
-        "a strategy with a Memory is not rehearsal-free: set rehearsal_free = False"
-    )
-    if strategy.rehearsal_free:
-        return  # see `cost_is_constant`
-    beside = []
-    for k in range(8):
-        report = strategy.learn(*toy_batch([0, 1, 2] * 4, seed=k))
-        assert report.stored_bytes > 0, (
-            "a strategy that rehearses reports stored_bytes; what is in a Memory is counted for it"
-        )
         stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
         assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+        assert (report.stored_bytes == 0) == free, (
+            "a strategy that rehearses reports stored_bytes, and no other; what is in a Memory is "
+            "counted for it"
+        )
+        costs.append((counter.operations, counter.elements))
         beside.append(_kept_bytes(strategy) - stored)
     assert beside[3] == beside[7], (
-        f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} "
+        f"what it keeps beside its Memory went from {beside[3]} bytes in batch 4 to {beside[7]} "
         "in batch 8: keep patterns in primavista.Memory, which has a limit"
+    )
+    assert not free or costs[3] == costs[7], (
+        f"(operations, elements) went from {costs[3]} in batch 4 to {costs[7]} in batch 8"
     )
 
 
@@ -218,45 +192,32 @@ def _kept_bytes(strategy: Strategy) -> int:
     return state + hidden_size(strategy)
 
 
-def any_size_of_batch(factory: Factory) -> None:
-    """Check batches of one frame, batches of one class, and batches larger than a minibatch."""
-    strategy = factory(tiny_backbone())
-    for k, labels in enumerate(([0, 1, 2, 3], [2], [1] * 5, [0, 1, 2] * 100)):
-        report = strategy.learn(*toy_batch(labels, seed=k))
-        assert report.patterns >= len(labels), (
-            f"{len(labels)} frames were given, {report.patterns} learned"
-        )
-        _finite(strategy)
+def any_batches(factory: Factory) -> None:
+    """Check batches of one frame, of one class and larger than a minibatch, and unusual labels.
 
-
-def classes_in_any_order(factory: Factory) -> None:
-    """Check that new and known classes may come in any order, with gaps in the labels."""
-    if len(factory(tiny_backbone()).classes):
-        return  # all outputs are known from the start
-    strategy = _taught(factory, [7, 3] * 3, [40] * 4, [3, 1000] * 3, [7] * 4, [0, 40] * 2)
-    assert sorted(strategy.classes.tolist()) == [0, 3, 7, 40, 1000], (
-        f"the known classes are {strategy.classes.tolist()}"
+    New and known classes may come in any order, with gaps in the labels, in lessons of one class
+    each, and there may be more of them than the initial capacity.
+    """
+    courses = (
+        ([0, 1, 2, 3], [2], [1] * 5, [0, 1, 2] * 100),
+        ([0] * 8, [1] * 8, [2] * 8),
+        ([7, 3] * 3, [40] * 4, [3, 1000] * 3, [7] * 4, [0, 40] * 2),
+        (list(range(70)), list(range(60, 130))),
     )
-    assert strategy.scores(toy_batch([7])[0]).shape == (1, 5)
-    _finite(strategy)
-
-
-def single_class_lessons_from_nothing(factory: Factory) -> None:
-    """Check that an untaught strategy can learn lessons of one class each, and scores differ."""
-    strategy = _taught(factory, [0] * 8, [1] * 8, [2] * 8)
-    scores = strategy.scores(toy_batch([0, 1, 2])[0])
-    assert set(range(3)) <= set(strategy.classes.tolist())
-    assert float(scores.std()) > 0, "three lessons left every score the same"
-    _finite(strategy)
-
-
-def many_classes(factory: Factory) -> None:
-    """Check that a strategy can learn more classes than its initial capacity."""
-    if len(factory(tiny_backbone()).classes):
-        return
-    strategy = _taught(factory, list(range(70)), list(range(60, 130)))
-    assert len(strategy.classes) == 130
-    assert strategy.scores(toy_batch([5])[0]).shape == (1, 130)
+    all_known = len(factory(tiny_backbone()).classes) > 0  # all outputs are known from the start
+    for course in courses[:2] if all_known else courses:
+        strategy = factory(tiny_backbone())
+        for k, labels in enumerate(course):
+            report = strategy.learn(*toy_batch(labels, seed=k))
+            assert report.patterns >= len(labels), (
+                f"{len(labels)} frames were given, {report.patterns} learned"
+            )
+            _finite(strategy)
+        known, taught = strategy.classes.tolist(), set().union(*course)
+        assert all_known or sorted(known) == sorted(taught), f"the known classes are {known}"
+        scores = strategy.scores(toy_batch([0, 1, 2])[0])
+        assert scores.shape == (3, len(known)), f"scores has shape {tuple(scores.shape)}"
+        assert float(scores.std()) > 0, "every score is the same"
 
 
 def scores_do_not_depend_on_company(factory: Factory) -> None:
@@ -281,9 +242,10 @@ def judges_what_it_scores(factory: Factory) -> None:
     """Check that `judge` and `scores` return equal scores, and that familiarity is finite."""
     strategy = factory(tiny_backbone())
     images = toy_batch([0, 1, 2, 7], seed=5)[0]
-    assert judge(strategy, images).scores.shape == strategy.scores(images).shape, (
-        "judge and scores differ before any batch"
-    )
+    for scores in (strategy.scores(images), judge(strategy, images).scores):
+        assert scores.shape == (4, len(strategy.classes)), (
+            f"scores have shape {tuple(scores.shape)} before any batch"
+        )
     for k, labels in enumerate(([0] * 6, [1, 2] * 4, [0, 2] * 3)):
         strategy.learn(*toy_batch(labels, seed=k))
         judged = judge(strategy, images)
@@ -333,11 +295,6 @@ def forgets_and_learns_again(factory: Factory) -> None:
         )
     strategy.learn(*toy_batch([1] * 4))
     assert strategy.classes.tolist().count(1) == 1
-    try:
-        strategy.forget(10**6)
-    except InputError:
-        return
-    raise AssertionError("forgetting an unknown class must be an InputError")
 
 
 def forgets_one_and_learns_another(factory: Factory) -> None:
@@ -479,46 +436,13 @@ def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
         )
 
 
-def refused_calls_change_nothing(factory: Factory) -> None:
-    """Check that wrong arguments raise an InputError and leave the state as it was, bit for bit."""
-    strategy = _taught(factory, [0, 1] * 3)
-    images, labels = toy_batch([0, 1] * 3)
-    before = _copy(strategy)
-    wrong: list[tuple[Any, Any]] = [
-        (images.float(), labels),
-        (images.float() * float("nan"), labels),
-        (images.permute(0, 3, 1, 2), labels),
-        (images[:0], labels[:0]),
-        (images[0], labels),
-        (images[..., :1], labels),
-        (images.tolist(), labels),
-        (images, labels[:-1]),
-        (images, labels - 5),
-        (images, labels.float()),
-        (images, 3),
-        (images[:, :0], labels),
-    ]
-    for bad_images, bad_labels in wrong:
-        try:
-            strategy.learn(bad_images, bad_labels)
-        except InputError:
-            continue
-        raise AssertionError(f"learn took {type(bad_images).__name__} and {bad_labels!r:.40}")
-    assert _same(before, strategy.state_dict()), "a refused call changed the state"
-
-
 CHECKS: tuple[Callable[[Factory], None], ...] = (
-    scores_before_any_batch,
     inputs_are_left_alone,
     state_has_no_aliases,
     saved_and_loaded_goes_on_the_same,
     same_seed_same_result,
     cost_is_constant,
-    stored_data_is_bounded,
-    any_size_of_batch,
-    classes_in_any_order,
-    single_class_lessons_from_nothing,
-    many_classes,
+    any_batches,
     scores_do_not_depend_on_company,
     judges_what_it_scores,
     forgets_and_learns_again,
@@ -528,7 +452,6 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     learns_what_it_is_shown,
     embedding_is_the_same_road,
     order_and_grouping_of_lessons_do_not_matter,
-    refused_calls_change_nothing,
 )
 
 

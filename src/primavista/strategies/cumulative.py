@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -24,6 +23,7 @@ from primavista.nn.sgd import SGD
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Batches, Options, Rate
+from primavista.strategies.rehearsal.frame_rehearsal import check_side
 
 Steps = Annotated[int, Range(1, 2**31)]
 
@@ -63,12 +63,12 @@ class StoredData(AnySize):
     indices: Tensor
     labels: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, side: int) -> None:
         super().__init__()
-        self.register_buffer("frames", torch.zeros(0, 0, 0, 3, dtype=torch.uint8))
+        self.register_buffer("frames", torch.zeros(0, side, side, 3, dtype=torch.uint8))
         self.register_buffer("indices", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
-        self._any_size += ["indices", "labels"]
+        self._any_size += ["frames", "indices", "labels"]
         self.source: Frames | None = None
         self.frame_bytes = 0  # the size of one frame of the stream
 
@@ -82,6 +82,8 @@ class StoredData(AnySize):
                 "Cumulative stores loose frames, or indices into one stream: these frames come "
                 "from elsewhere than those it has. Continue with the same, or start anew"
             )
+        if stream is None:
+            check_side(images, self.frames.shape[1])
 
     def add(self, images: Frames, labels: Tensor) -> None:
         """Store the frames of a batch and their labels."""
@@ -93,13 +95,8 @@ class StoredData(AnySize):
             indices = torch.from_numpy(images.indices).to(self.indices.device)
             self.indices = torch.cat([self.indices, indices])
         else:
-            if not len(self.frames):
-                warnings.warn(
-                    "Cumulative stores every frame that it is given (that is what it is for)",
-                    stacklevel=6,
-                )
             loose = read_frames(images, torch.arange(len(images)), self.frames.device)
-            self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose.clone()
+            self.frames = torch.cat([self.frames, loose])
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
 
     def keep(self, wanted: Tensor) -> None:
@@ -135,14 +132,6 @@ class StoredData(AnySize):
         new.__dict__ = copy.deepcopy(self.__dict__, memo)
         return new
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *args: object
-    ) -> None:
-        saved = state_dict.get(prefix + "frames")
-        if isinstance(saved, Tensor) and saved.ndim == 4:
-            self.frames = self.frames.new_zeros(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 class Cumulative(FromScratch):
     """Joint training on everything seen so far, as an upper bound.
@@ -160,7 +149,7 @@ class Cumulative(FromScratch):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.memory = StoredData()
+        self.memory = StoredData(self.backbone.spec.size)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Store one batch, and retrain if it is due; see `Strategy.learn_batch`."""

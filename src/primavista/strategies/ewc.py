@@ -59,7 +59,8 @@ class EWC(GradientStrategy):
             for weight in self.set_trainable(max(o.freeze_from, 2))
             if weight.decays and weight.name != "head.tw"
         }
-        self.importance = Fisher(guarded, o.max_f, o.guard, o.lam, self._head_names())
+        rows = self._head_names()
+        self.importance = Fisher(guarded, o.max_f, o.guard, lam=o.lam, row_weights=rows)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`."""

@@ -81,11 +81,7 @@ def _judged(strategy: Strategy, features: Iterable[Tensor]) -> Judgement:
         if open_set is not None and familiar is not None:
             found.append(familiar(open_set.phi(z).double(), scores[-1].argmax(1)))
     return Judgement(
-        _joined(scores),
+        torch.cat(scores),
         temperature=1.0 if familiar is None else familiar.temperature,
-        familiarity=_joined(found) if found else None,
+        familiarity=torch.cat(found) if found else None,
     )
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

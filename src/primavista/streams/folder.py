@@ -84,8 +84,9 @@ def folder(
         The data set. Its `note` says which sessions are the test set and what was left out.
 
     Raises:
-        InputError: If `test` names sessions that do not exist, or the cache cannot be written.
-        FileError: If the folder is not laid out like this, or a file is damaged.
+        InputError: If `test` names sessions that do not exist.
+        FileError: If the folder is not laid out like this, if a file is damaged, or if the cache
+            cannot be written.
     """
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     found = _find_sessions(root, bad)

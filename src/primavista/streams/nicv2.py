@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from primavista.errors import InputError
 from primavista.streams.dataset import Session
@@ -126,7 +127,8 @@ def _sizes(rest: int, batches: int) -> list[int]:
 
 def _last_start(sizes: Sequence[int], new: int, earliest: int, last: int, *, exact: bool) -> int:
     """Return the last batch in which a class may start; raise if not all classes find a slot."""
-    least = _least_last(sizes, new, earliest)
+    slots = enumerate(accumulate(sizes[earliest:]), earliest)
+    least = next((i for i, total in slots if total >= new), earliest)
     if not exact:
         last = min(max(last, least), len(sizes) - 1)
     if new and not least <= last < len(sizes):
@@ -135,16 +137,6 @@ def _last_start(sizes: Sequence[int], new: int, earliest: int, last: int, *, exa
             f"slot each) to {len(sizes) - 1} (the last batch, counted from 0); got {last}"
         )
     return last
-
-
-def _least_last(sizes: Sequence[int], new: int, earliest: int) -> int:
-    """Return the first batch by which every new class finds a slot."""
-    slots = 0
-    for i in range(earliest, len(sizes)):
-        slots += sizes[i]
-        if slots >= new:
-            return i
-    return earliest
 
 
 def _draw_points(new: Sequence[int], earliest: int, last: int, draw: random.Random) -> Points:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from primavista.arrays import chosen_rows, like_indices
-from primavista.errors import FileError, InputError, file_errors
+from primavista.errors import FileError, file_errors
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import BadFiles, Clip, open_frames
 from primavista.progress import Progress
@@ -33,15 +33,11 @@ class DecodedVideo:
     Args:
         path: The .npy file with the frames, uint8, N x size x size x 3.
         count: The number of frames in it.
-        skipped: The number of frames that could not be decoded and were left out.
-        problems: Why, one line each.
         thinned: What was left out because the video is long, as a text; empty if nothing was.
     """
 
     path: Path
     count: int
-    skipped: int
-    problems: tuple[str, ...]
     thinned: str
 
 
@@ -180,8 +176,8 @@ class VideoCache:
             The array file and what was said when the video was decoded.
 
         Raises:
-            FileError: If the video, or what was kept of it, cannot be read.
-            InputError: If the folder of the cache cannot be written.
+            FileError: If the video, or what was kept of it, cannot be read, or if the folder of the
+                cache cannot be written.
         """
         target = self.folder / f"{self._key(video)}.npy"
         if not target.exists():
@@ -193,10 +189,16 @@ class VideoCache:
                 skip_bad=self.bad.skip,
             )
             _save(target, clip)
-        found = _load(target)
-        self.bad.skipped += found.skipped
-        self.bad.problems += found.problems
-        return found
+        try:
+            record = json.loads(target.with_suffix(".json").read_text())
+            thinned = str(record["thinned"])
+            self.bad.skipped += int(record["skipped"])
+            self.bad.problems += record["problems"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(
+                f"the record of the decoded video {target} is damaged ({error}): delete {target}"
+            ) from error
+        return DecodedVideo(target, len(map_video(target)), thinned)
 
     def _key(self, video: Path) -> str:
         """A key that changes with the file and with the options."""
@@ -246,26 +248,10 @@ def map_video(path: Path) -> ImageArray:
 def _save(target: Path, clip: Clip) -> None:
     """Write the record first: the array file means that both are there."""
     record = {"skipped": clip.skipped, "problems": clip.problems, "thinned": clip.thinned}
-    try:
+    advice = "Make room, or pass another folder as cache"
+    with file_errors("keep decoded videos in", target.parent, advice):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
         content = io.BytesIO()
         np.save(content, clip.frames, allow_pickle=False)
         write_atomically(target, content.getbuffer())
-    except OSError as error:
-        raise InputError(
-            f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "
-            "Make room, or pass another folder as cache"
-        ) from error
-
-
-def _load(target: Path) -> DecodedVideo:
-    try:
-        record = json.loads(target.with_suffix(".json").read_text())
-        skipped, thinned = int(record["skipped"]), str(record["thinned"])
-        problems = tuple(record["problems"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(
-            f"the record of the decoded video {target} is damaged ({error}): delete {target}"
-        ) from error
-    return DecodedVideo(target, len(map_video(target)), skipped, problems, thinned)

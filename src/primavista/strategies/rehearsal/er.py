@@ -116,8 +116,9 @@ class ExperienceReplay(FrameRehearsal):
     def reservoir(self, B: Batch) -> Reservoir:
         """Return the memory M as indices into B_i u M: its patterns follow those of B_i."""
         kept = range(B.count, B.count + len(self.memory))
-        n = int(self.seen.n.sum())
-        return Reservoir(self.options.memory, kept, n, generator(int(self.seed), B.i, -1))
+        random = generator(int(self.seed), B.i, -1)
+        n = int(self.seen.get_buffer("n").sum())
+        return Reservoir(self.options.memory, kept, n, random)
 
     def replaying(self, B: Batch, epoch: int, M: Reservoir, draws: int) -> Sequence[Tensor]:
         """Return the minibatches of an epoch, as indices into B_i u M.

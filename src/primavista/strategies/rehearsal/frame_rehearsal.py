@@ -35,16 +35,6 @@ class RehearsalOptions(Options):
     memory: Patterns = 500
 
 
-class SeenCounts(Rows):
-    """n, the number of frames of each class that were seen, kept or not."""
-
-    n: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_rows("n", torch.zeros(0, dtype=torch.int64))
-
-
 class FrameRehearsal(GradientStrategy):
     """Keeps a bounded memory M of frames, as bytes, and the number n of frames seen per class.
 
@@ -65,7 +55,8 @@ class FrameRehearsal(GradientStrategy):
         super().__init__(backbone, **settings)
         side = self.backbone.spec.size
         self.memory = self._empty_memory(torch.zeros(0, side, side, 3, dtype=torch.uint8))
-        self.seen = SeenCounts()
+        self.seen = Rows()  # n, the number of frames of each class that were seen, kept or not
+        self.seen.add_rows("n", torch.zeros(0, dtype=torch.int64))
 
     @property
     def frames(self) -> Tensor:
@@ -76,10 +67,7 @@ class FrameRehearsal(GradientStrategy):
         """Return B_i u M as one batch of frames on the device; those of B_i come first."""
         chunks = split_indices(B.count, self.representation.chunk)
         new = [read_frames(B.images, indices, self.device) for indices in chunks]
-        columns = torch.cat([B.columns, self.memory.columns(self.classes)])
-        present, cur = columns.unique(return_counts=True)
-        inputs = torch.cat([*new, self.frames])
-        return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
+        return joined(B, torch.cat([*new, self.frames]), self.memory.columns(self.classes))
 
     def remember(self, both: Batch, chosen: Sequence[int], **fields: Tensor) -> None:
         """Replace the memory by the patterns `chosen` of B_i u M, the batch of `with_memory`.
@@ -93,7 +81,7 @@ class FrameRehearsal(GradientStrategy):
 
     def count_seen(self, B: Batch) -> None:
         """Add the patterns of a batch to n."""
-        n = self.seen.n
+        n = self.seen.get_buffer("n")
         n.index_add_(0, B.present.to(self.device), B.cur.to(self.device, n.dtype))
 
     def _empty_memory(self, frames: Tensor) -> Memory:
@@ -102,6 +90,13 @@ class FrameRehearsal(GradientStrategy):
     def _check_batch(self, frames: Frames) -> None:
         super()._check_batch(frames)
         check_side(frames, self.backbone.spec.size)
+
+
+def joined(B: Batch, inputs: Tensor, columns: Tensor) -> Batch:
+    """Return B_i and a memory as one batch; `columns` are those of the patterns of the memory."""
+    columns = torch.cat([B.columns, columns])
+    present, cur = columns.unique(return_counts=True)
+    return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
 
 
 def check_side(frames: Frames, side: int) -> None:

@@ -71,16 +71,6 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
     return torch.stack(chosen) if chosen else taken[:0].long()
 
 
-class ExemplarMeans(Rows):
-    """mu, the normalised mean of the features of the exemplars of each class."""
-
-    mu: Tensor
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.add_rows("mu", torch.zeros(0, dim))
-
-
 class ICaRL(FrameRehearsal):
     """y* = argmin_y ||phi(x) - mu_y||,  mu_y the mean of the exemplars P_y   (Algorithm 1)
 
@@ -97,7 +87,8 @@ class ICaRL(FrameRehearsal):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.exemplar_means = ExemplarMeans(self.backbone.dim)
+        self.exemplar_means = Rows()  # mu, the normalised mean of the features of the exemplars
+        self.exemplar_means.add_rows("mu", torch.zeros(0, self.backbone.dim))
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch (Algorithm 2); see `Strategy.learn_batch`."""
@@ -112,7 +103,7 @@ class ICaRL(FrameRehearsal):
 
     def score_features(self, z: Tensor) -> Tensor:
         """Score features by their negative distance from the mean of exemplars (Algorithm 1)."""
-        mu = self.exemplar_means.mu
+        mu = self.exemplar_means.get_buffer("mu")
         phi: Tensor = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
         squared: Tensor = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
         return -squared.clamp(min=0).sqrt()
@@ -177,7 +168,7 @@ class ICaRL(FrameRehearsal):
         normalised features of D, in which the patterns of B_i come first.
         """
         m = self.options.memory // len(self.classes)
-        here, seen = set(B.present.tolist()), self.seen.n.tolist()
+        here, seen = set(B.present.tolist()), self.seen.get_buffer("n").tolist()
         chosen = []
         for y in range(len(self.classes)):
             own = (columns == y).nonzero()[:, 0]
@@ -206,8 +197,7 @@ class ICaRL(FrameRehearsal):
         P are the patterns `chosen` of D: the exemplars, or the patterns of B_i if there are more
         classes than places in the memory.
         """
-        mu = self.exemplar_means.mu
-        y = columns[chosen]
+        mu, y = self.exemplar_means.get_buffer("mu"), columns[chosen]
         total = torch.zeros_like(mu)
         total.index_add_(0, y.to(mu.device), phi[chosen.to(mu.device)].to(mu))
         has = torch.zeros(len(mu), 1, dtype=torch.bool)

@@ -37,7 +37,7 @@ from primavista.nn.sgd import Weight
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Patterns
-from primavista.strategies.rehearsal.frame_rehearsal import check_side
+from primavista.strategies.rehearsal.frame_rehearsal import check_side, joined
 from primavista.strategies.rehearsal.latents import INPUT, Cut, LatentMemory
 
 
@@ -148,10 +148,9 @@ class LatentReplay(AR1):
 
     def _with_memory(self, B: Batch, latents: Tensor) -> Batch:
         """Return B_i u RM, as one batch of patterns at the cut: those of B_i come first."""
-        columns = torch.cat([B.columns, self.memory.columns(self.classes)])
-        present, cur = columns.unique(return_counts=True)
-        inputs = torch.cat([latents.to(self.memory.latents.dtype), self.memory.latents])
-        return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
+        stored = self.memory.latents
+        inputs = torch.cat([latents.to(stored.dtype), stored])
+        return joined(B, inputs, self.memory.columns(self.classes))
 
     def _trains_representation(self, B: Batch) -> bool:
         return True

@@ -66,22 +66,22 @@ class CORe50(DataSet):
         folder, bad = core50_folder(path), BadFiles(skip_bad)
         whole = picture_sessions(folder)
         side = size or _side(whole, folder, bad)
-        sessions = {_key(one): one for one in readable_sessions(whole, side, bad, progress)}
+        readable = readable_sessions(whole, side, bad, progress)
+        sessions = {(one.number, one.label + 1): one for one in readable}
+        count = sum(one.count for one in readable)
+        complete = count == TOTAL_FRAMES
+        name = "core50" if complete else f"core50 ({count:,} of {TOTAL_FRAMES:,} frames)"
         files = _training_files(sessions, folder) + _test_files(sessions, test)
         objects = max(thing for _, thing in sessions)  # classes up to the last existing object
         super().__init__(
             **file_facts(files, side),
-            name=_name(sessions),
+            name=name,
             classes=object_names(objects, OBJECTS_PER_CATEGORY),
             categories=tuple(i // OBJECTS_PER_CATEGORY for i in range(objects)),
             origin=folder,
-            core50=CORe50Facts(test, _count(sessions) == TOTAL_FRAMES),
+            core50=CORe50Facts(test, complete),
             note=bad.note,
         )
-
-
-def _key(one: SessionFiles) -> SessionKey:
-    return one.number, one.label + 1
 
 
 def _side(sessions: list[SessionFiles], folder: Path, bad: BadFiles) -> int:
@@ -115,14 +115,3 @@ def _test_files(sessions: Sessions, test: TestFrames) -> list[SessionFiles]:
         replace(sessions[key], pictures=tuple(path for _, path in chosen), is_test=True)
         for key, chosen in groupby(frames, key=lambda frame: frame[0])
     ]
-
-
-def _name(sessions: Sessions) -> str:
-    count = _count(sessions)
-    if count == TOTAL_FRAMES:
-        return "core50"
-    return f"core50 ({count:,} of {TOTAL_FRAMES:,} frames)"
-
-
-def _count(sessions: Sessions) -> int:
-    return sum(one.count for one in sessions.values())

@@ -65,10 +65,7 @@ def is_core50(path: str | Path) -> bool:
     Args:
         path: A folder; it need not exist.
     """
-    for _, _, object_folder in _object_folders(_pictures(Path(path).expanduser())):
-        if any(_FILE.fullmatch(name) for name in os.listdir(object_folder)):
-            return True
-    return False
+    return next(_frames(Path(path).expanduser()), None) is not None
 
 
 def picture_sessions(folder: Path) -> list[SessionFiles]:
@@ -83,31 +80,33 @@ def picture_sessions(folder: Path) -> list[SessionFiles]:
     Raises:
         FileError: If there are none, or if a picture is misplaced or there twice.
     """
-    found = []
-    for session, thing, object_folder in _object_folders(_pictures(folder)):
-        pictures: dict[int, Path] = {}
-        for file in os.listdir(object_folder):
-            match = _FILE.fullmatch(file)
-            if match is None:
-                continue
-            if (int(match[1]), int(match[2])) != (session, thing):
-                raise FileError(
-                    f"{object_folder / file} lies in the wrong folder: "
-                    f"it belongs in s{match[1]}/o{match[2]}"
-                )
-            if pictures.setdefault(int(match[3]), object_folder / file).name != file:
-                raise FileError(
-                    f"{object_folder} holds frame {int(match[3])} twice ({file}): remove one"
-                )
-        if pictures:
-            in_order = tuple(pictures[number] for number in sorted(pictures))
-            found.append(SessionFiles(thing - 1, session, in_order))
+    found: dict[tuple[int, int], dict[int, Path]] = {}
+    for session, thing, path, (named_session, named_thing, number) in _frames(folder):
+        if (named_session, named_thing) != (session, thing):
+            raise FileError(
+                f"{path} lies in the wrong folder: it belongs in s{named_session}/o{named_thing}"
+            )
+        pictures = found.setdefault((session, thing), {})
+        if pictures.setdefault(number, path) != path:
+            raise FileError(f"{path.parent} holds frame {number} twice ({path.name}): remove one")
     if not found:
         raise FileError(
             f"no CORe50 frames in {folder}: it should hold s1/o1/C_01_01_000.png and so on. "
             f"{DOWNLOAD}"
         )
-    return found
+    return [
+        SessionFiles(thing - 1, session, tuple(pictures[number] for number in sorted(pictures)))
+        for (session, thing), pictures in found.items()
+    ]
+
+
+def _frames(folder: Path) -> Iterator[tuple[int, int, Path, list[int]]]:
+    """The pictures in s1/o1 and so on: session, object, path, and the numbers in the name."""
+    for session, session_folder in _numbered(_pictures(folder), "s"):
+        for thing, object_folder in _numbered(session_folder, "o"):
+            for file in os.listdir(object_folder):
+                if match := _FILE.fullmatch(file):
+                    yield session, thing, object_folder / file, list(map(int, match.groups()))
 
 
 def _pictures(folder: Path) -> Path:
@@ -122,10 +121,3 @@ def _numbered(folder: Path, letter: str) -> list[tuple[int, Path]]:
     names = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     numbered = [name for name in names if re.fullmatch(letter + r"[1-9]\d{0,3}", name)]
     return sorted((int(name[1:]), folder / name) for name in numbered)
-
-
-def _object_folders(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """The folders s1/o1, s1/o2, ... with the numbers of session and object."""
-    for session, session_folder in _numbered(folder, "s"):
-        for thing, object_folder in _numbered(session_folder, "o"):
-            yield session, thing, object_folder

@@ -70,9 +70,8 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
 def read_list(path: Path) -> list[tuple[int, int, int]]:
     """Read a file list, with lines such as "s11/o1/C_11_01_000.png 0".
 
-    The object is taken from the name. The label must be a number, the same on all lines of an
-    object; it is not used otherwise, because the official NC lists number the classes of each run
-    in their order of appearance.
+    The object is taken from the name. The label is not used, because the official NC lists number
+    the classes of each run in their order of appearance.
 
     Args:
         path: The file list.
@@ -83,22 +82,14 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
     Raises:
         FileError: If the file cannot be read, is empty, or has an invalid line.
     """
-    labels: dict[int, str] = {}
     frames = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        name, _, label = line.strip().rpartition(" ")
+        name, _, _ = line.strip().rpartition(" ")
         try:
-            frame = parse_name(name)
+            if line.strip():
+                frames.append(parse_name(name))
         except ValueError as error:
             raise FileError(f"{path}, line {number}: {error}") from error
-        if labels.setdefault(frame[1], label) != label or not label.isdigit():
-            raise FileError(
-                f"{path}, line {number}: the label '{label}' of o{frame[1]} "
-                "is not that of the lines before"
-            )
-        frames.append(frame)
     if not frames:
         raise FileError(f"{path} names no frame: download the file lists again")
     return frames

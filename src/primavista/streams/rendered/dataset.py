@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from primavista.arrays import as_numpy
-from primavista.errors import InputError, file_errors, require_extra
+from primavista.arrays import chosen_rows
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.media.frames import Frames
-from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
-from primavista.storage.disk import replacing, write_atomically
+from primavista.storage.disk import replacing
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, consecutive_sessions
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.scene import scene_classes, scene_name, scene_sessions
 
-SCENE = ".scene.json"  # hidden: it is no part of the data
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
 WHOLE_SESSION_SHARE = 8
@@ -38,7 +32,7 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
     """Open the data set of a scene; its frames are rendered on demand.
 
     Sessions are rendered as a whole, and the 256 MiB used last are cached. For access in random
-    order, `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
+    order, `pack` the data set. The test sessions are those of `held_out`.
 
     Args:
         scene: The scene to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
@@ -48,20 +42,6 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
         The data set, with one class per object.
     """
     return _data_set(scene, RenderedFrames(scene, device))
-
-
-def materialise(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
-    """Render the whole data set of a scene now, into one uint8 tensor.
-
-    Args:
-        scene: The scene to render; its frames must fit in memory.
-        device: The device to render on, which is also that of the tensor.
-
-    Returns:
-        The same data set as `rendered(scene)`.
-    """
-    frames = RenderedFrames(scene, device, cache=0)
-    return _data_set(scene, frames[torch.arange(len(frames))])
 
 
 class RenderedFrames:
@@ -87,8 +67,7 @@ class RenderedFrames:
         return self.scene.categories * self.scene.objects * self.scene.sessions * self.scene.frames
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        # Negative indices, masks and slices work as with any tensor.
-        asked = torch.from_numpy(np.arange(len(self))[as_numpy(indices)])
+        asked = torch.from_numpy(chosen_rows(indices, len(self)))
         sessions = asked // self.scene.frames
         shape = (len(asked), self.scene.size, self.scene.size, 3)
         pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)
@@ -118,15 +97,14 @@ def write(
     progress: Progress | None = None,
     device: str | torch.device = "cpu",
 ) -> Path:
-    """Write a scene as a folder of objects; the same call resumes after an interruption.
+    """Write a scene as a folder of objects, which is there only once it is complete.
 
     The files are `cup 1/s1/000.png` (object, session, frame), or `cup 1/s1.mp4` at 20 frames per
-    second. Pictures are lossless, videos (x264) are not. `.scene.json` in the folder describes its
-    contents.
+    second. Pictures are lossless, videos (x264) are not.
 
     Args:
         scene: The scene to render.
-        folder: The folder to write; it is made if it does not exist.
+        folder: The folder to write; it may exist if it is empty.
         format: The kind of files.
         progress: Called with (done, total), in frames.
         device: The device to render on.
@@ -135,8 +113,8 @@ def write(
         The path of the folder.
 
     Raises:
-        InputError: If the folder holds another scene or other files.
-        FileError: If it cannot be written; files written so far are kept.
+        InputError: If the folder is not empty.
+        FileError: If it cannot be written.
     """
     if format not in ("png", "mp4"):
         raise InputError(f"format must be png or mp4; got {format!r}")
@@ -145,76 +123,39 @@ def write(
             f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png"
         )
     target = Path(folder).expanduser()
-    suffix = ".mp4" if format == "mp4" else ""
-    advice = "Make room or choose another folder; what is written is kept"
-    with file_errors("write in", target, advice):
-        _claim(target, {"scene": asdict(scene), "format": format})
-        sessions, (names, _) = list(scene_sessions(scene)), scene_classes(scene)
-        for done, (object, session) in enumerate(sessions, 1):
-            final = target / names[object - 1] / f"s{session}{suffix}"
-            if not final.exists():
-                pictures = render(scene, object, session, device=device).cpu().numpy()
-                _write_session(final, pictures, format)
-            if progress:
-                progress(done * scene.frames, len(sessions) * scene.frames)
+    if target.is_dir() and any(target.iterdir()):
+        raise InputError(f"{target} holds files: choose an empty folder, or delete it")
+    save = _write_video if format == "mp4" else _write_pictures
+    with file_errors("write", target, CHOOSE_FOLDER):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as part:
+            sessions, (names, _) = list(scene_sessions(scene)), scene_classes(scene)
+            for done, (object, session) in enumerate(sessions, 1):
+                home = part / names[object - 1]
+                home.mkdir(parents=True, exist_ok=True)
+                save(home / f"s{session}", render(scene, object, session, device=device))
+                if progress:
+                    progress(done * scene.frames, len(sessions) * scene.frames)
+            disk.sync_all()  # the folder gets its name after the files are on the disk
+        disk.sync_folder(target.parent)
     return target
 
 
-def _write_session(final: Path, pictures: ImageArray, format: str) -> None:
-    """Write a folder of pictures or a video, which gets its name only when it is complete."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(final)
-    if format == "mp4":
-        with replacing(final, keep_suffix=True) as part:
-            _write_video(part, pictures)
-            with disk.opened(part, make=False) as video:
-                disk.sync(video)
-        disk.sync_folder(final.parent)
-        return
-    with replacing(final) as part:
-        part.mkdir()
-        for i, picture in enumerate(pictures):
-            Image.fromarray(picture).save(part / f"{i:03d}.png", compress_level=1)
-        disk.sync_all()  # a folder with its final name must be complete, even after a power cut
-    disk.sync_folder(final.parent)
+def _write_pictures(path: Path, pictures: Tensor) -> None:
+    path.mkdir()
+    for i, picture in enumerate(pictures.cpu().numpy()):
+        Image.fromarray(picture).save(path / f"{i:03d}.png", compress_level=1)
 
 
-def _remove_leftovers(final: Path) -> None:
-    """Remove incomplete files of this session that a killed process left behind."""
-    for part in final.parent.glob(f".{final.stem}.*part*"):
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
-
-
-def _write_video(path: Path, pictures: ImageArray) -> None:
+def _write_video(path: Path, pictures: Tensor) -> None:
     av = require_extra("av", "video")
-    with av.open(str(path), "w") as container:
+    with av.open(f"{path}.mp4", "w") as container:
         stream = container.add_stream("libx264", rate=FPS, options={"crf": "18", "threads": "1"})
         stream.height, stream.width = pictures.shape[1:3]
         stream.pix_fmt = "yuv420p"
-        for picture in pictures:
+        for picture in pictures.cpu().numpy():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
-
-
-def _claim(target: Path, record: dict[str, Any]) -> None:
-    """Mark the folder as holding this scene, or raise an error."""
-    target.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(record, indent=1) + "\n"
-    try:
-        found = (target / SCENE).read_text()
-    except FileNotFoundError:
-        if any(target.iterdir()):
-            raise InputError(f"{target} holds other files: choose an empty folder") from None
-        write_atomically(target / SCENE, text.encode())
-        return
-    if found != text:
-        raise InputError(
-            f"{target} holds another scene or format (see {SCENE} there): "
-            "choose another folder, or delete it"
-        )
 
 
 def _data_set(scene: Scene, frames: Frames) -> DataSet:

@@ -113,16 +113,12 @@ def render(
 
 
 def _check(scene: Scene, object: int, session: int, frames: list[int]) -> None:
-    total = scene.categories * scene.objects
-    if not 1 <= object <= total:
-        raise ValueError(
-            f"object must be in 1..{total} (the scene's categories x objects), got {object}"
-        )
-    if not 1 <= session <= scene.sessions:
-        raise ValueError(f"session must be in 1..{scene.sessions}, got {session}")
-    for frame in frames:
-        if not 0 <= frame < scene.frames:
-            raise ValueError(f"frames must be in 0..{scene.frames - 1}, got {frame}")
+    given = [("object", object, 1, scene.categories * scene.objects)]
+    given += [("session", session, 1, scene.sessions)]
+    given += [("frames", frame, 0, scene.frames - 1) for frame in frames]
+    for name, value, low, high in given:
+        if not low <= value <= high:
+            raise ValueError(f"{name} must be in {low}..{high}, got {value}")
 
 
 def _stage(scene: Scene, object: int, session: int, device: torch.device) -> _Stage:

@@ -17,7 +17,6 @@ BOUNDS = {
     "size": (8, 2048),
     "seed": (-(2**63), 2**63 - 1),
 }
-MAX_OBJECTS = 9999
 MAX_FRAMES = 10_000_000
 
 
@@ -53,13 +52,7 @@ class Scene:
                 raise InputError(f"Scene.{name} must be at least {low}, got {value}")
             if value > high:
                 raise InputError(f"Scene.{name} must be at most {high:,}, got {value:,}")
-        objects = self.categories * self.objects
-        if objects > MAX_OBJECTS:
-            raise InputError(
-                f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), "
-                f"got {objects:,}"
-            )
-        total = objects * self.sessions * self.frames
+        total = self.categories * self.objects * self.sessions * self.frames
         if total > MAX_FRAMES:
             raise InputError(
                 f"a Scene has at most {MAX_FRAMES:,} frames "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,15 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from primavista.arrays import as_numpy
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, frames_at
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 
 FORMAT = 1
-CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
+CHUNK = 256  # frames: what one thread decodes at a time, and what one checksum covers
 FRAMES = "frames.npy"
 INDEX = "index.json"
-PART = "index.part.json"  # the index of an unfinished store
-DONE = "done.jsonl"  # the finished chunks of an unfinished store
 LOCK = "lock"
-# Label, number, start and stop of each session.
-SessionTable = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -54,8 +48,8 @@ class StoreIndex:
     name: str
     classes: tuple[str, ...]
     categories: tuple[int, ...]
-    train: SessionTable
-    test: SessionTable
+    train: tuple[Session, ...]
+    test: tuple[Session, ...]
     count: int
     height: int
     width: int
@@ -106,8 +100,8 @@ class StoreIndex:
         return {
             "name": self.name,
             "frames": frames,
-            "train": tuple(Session(*row) for row in self.train),
-            "test": tuple(Session(*row) for row in self.test),
+            "train": self.train,
+            "test": self.test,
             "classes": self.classes,
             "categories": self.categories,
             "origin": Path(self.folder) if self.folder else None,
@@ -131,14 +125,14 @@ def make_index(data: DataSet) -> StoreIndex:
     if not count or not (data.train or data.test):
         raise FileError(f"the data set {data.name} has no frames to pack")
     rows = np.array(sorted({0, count // 2, count - 1}))
-    some = np.ascontiguousarray(as_numpy(data.frames[rows]))
+    some = np.ascontiguousarray(frames_at(data.frames, rows))
     height, width = some.shape[1:3]
     return StoreIndex(
         name=data.name,
         classes=data.classes,
         categories=data.categories,
-        train=session_table(data.train),
-        test=session_table(data.test),
+        train=data.train,
+        test=data.test,
         count=count,
         height=height,
         width=width,
@@ -148,28 +142,17 @@ def make_index(data: DataSet) -> StoreIndex:
     )
 
 
-def session_table(sessions: Sequence[Session]) -> SessionTable:
-    """Return the label, number, start and stop of each session, as the index holds them.
-
-    Args:
-        sessions: Training or test sessions.
-    """
-    return tuple((s.label, s.number, s.start, s.stop) for s in sessions)
-
-
-def dump_index(index: StoreIndex, checksums: list[str] | None = None) -> bytes:
+def dump_index(index: StoreIndex, checksums: list[str]) -> bytes:
     """Write an index as JSON text with a checksum of its own.
 
     Args:
         index: The index.
-        checksums: The sha256 of each chunk; None for a store that is not finished.
+        checksums: The sha256 of each chunk.
 
     Returns:
-        The content of `index.json` or `index.part.json`.
+        The content of `index.json`.
     """
-    record: dict[str, Any] = {"plan": asdict(index)}
-    if checksums is not None:
-        record["sha256"] = checksums
+    record: dict[str, Any] = {"plan": asdict(index), "sha256": checksums}
     own = _checksum(record)
     return (json.dumps(record | {"checksum": own}, indent=1) + "\n").encode()
 
@@ -178,10 +161,10 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
     """Read the file of an index.
 
     Args:
-        path: `index.json` or `index.part.json` of a store.
+        path: `index.json` of a store.
 
     Returns:
-        The index, and the sha256 of each chunk (none for an unfinished store).
+        The index, and the sha256 of each chunk.
 
     Raises:
         FileError: If the file cannot be read, is damaged, or comes from a newer version.
@@ -198,7 +181,7 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
         index = TypeAdapter(StoreIndex).validate_json(json.dumps(record["plan"]), strict=True)
-        return index, list(record.get("sha256", []))
+        return index, list(record["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
             f"{path} is damaged or not the index of a packed store ({error}): "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import mmap
 import os
 from dataclasses import dataclass
@@ -20,10 +18,8 @@ from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
-    DONE,
     FRAMES,
     INDEX,
-    PART,
     StoreIndex,
     chunk_checksum,
     load_index,
@@ -117,12 +113,12 @@ class Store(DataSet):
 
 
 def is_store(path: Path) -> bool:
-    """Return True if a folder holds a packed store, finished or not.
+    """Return True if a folder holds a packed store.
 
     Args:
         path: The folder; it need not exist.
     """
-    return (path / INDEX).exists() or (path / PART).exists()
+    return (path / INDEX).exists()
 
 
 def open_store(path: str | Path) -> Store:
@@ -135,11 +131,14 @@ def open_store(path: str | Path) -> Store:
         The data set that was packed into it.
 
     Raises:
-        FileError: If it is not a store, unfinished, or damaged. The message says what to do.
+        FileError: If it is not a store, or damaged. The message says what to do.
     """
     folder = Path(path).expanduser()
     if not (folder / INDEX).is_file():
-        raise _not_finished(folder)
+        raise FileError(
+            f"{folder} is not a packed store: it has no {INDEX}. "
+            "Make one with: primavista data pack SOURCE STORE"
+        )
     index, checksums = load_index(folder / INDEX)
     with file_errors("read", folder / FRAMES, "Pack the data set again"):
         size = os.stat(folder / FRAMES).st_size
@@ -179,33 +178,3 @@ def damaged_sessions(path: str | Path, progress: Progress | None = None) -> list
         if progress:
             progress(stop, index.count)
     return list(dict.fromkeys(damaged))
-
-
-def finished_chunks(folder: Path) -> dict[int, str]:
-    """Return the checksums of the finished chunks of an unfinished store.
-
-    Args:
-        folder: The folder of the store. A last line that was cut off while writing does not count.
-    """
-    finished: dict[int, str] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for line in (folder / DONE).read_bytes().splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                entry = json.loads(line)
-                finished[int(entry["chunk"])] = str(entry["sha256"])
-    return finished
-
-
-def _not_finished(folder: Path) -> FileError:
-    if not (folder / PART).exists():
-        return FileError(
-            f"{folder} is not a packed store: it has no {INDEX}. "
-            "Make one with: primavista data pack SOURCE STORE"
-        )
-    index, _ = load_index(folder / PART)
-    done = len(finished_chunks(folder))
-    return FileError(
-        f"{folder} is an unfinished store: {done} of {index.chunks} chunks of {index.name} are "
-        "done. Pack the same data set to the same path to finish it (primavista data pack SOURCE "
-        "STORE), or delete the folder"
-    )
