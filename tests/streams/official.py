@@ -36,14 +36,20 @@ def cifar_bytes(table: Mapping[str, Any]) -> bytes:
     return b"".join(bytes([coarse, fine]) + data.tobytes() for coarse, fine, data in rows)
 
 
-def write_cifar(root: Path) -> Path:
+CIFAR_FILES = {
+    "train.bin": cifar_bytes(CIFAR["train"]),
+    "test.bin": cifar_bytes(CIFAR["test"]),
+    "fine_label_names.txt": "\n".join(FINE_NAMES).encode() + b"\n",
+    "coarse_label_names.txt": "\n".join(COARSE_NAMES).encode() + b"\n",
+}
+
+
+def write_cifar(root: Path, changed: Mapping[str, bytes] | None = None) -> Path:
     """Write the folder that the official archive of CIFAR-100 unpacks to."""
     home = root / "cifar-100-binary"
-    home.mkdir(parents=True)
-    for name in EACH:
-        (home / f"{name}.bin").write_bytes(cifar_bytes(CIFAR[name]))
-    (home / "fine_label_names.txt").write_text("\n".join(FINE_NAMES) + "\n")
-    (home / "coarse_label_names.txt").write_text("\n".join(COARSE_NAMES) + "\n")
+    home.mkdir(parents=True, exist_ok=True)
+    for name, content in (CIFAR_FILES | dict(changed or {})).items():
+        (home / name).write_bytes(content)
     return home
 
 

@@ -1,11 +1,10 @@
-"""Folders with a list of pictures, and the lists of four published data sets."""
+"""Folders with a list of pictures, and the lists of CLEAR, Tiny ImageNet and OpenLORIS-Object."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,14 +15,10 @@ from primavista.streams.listed import LIST, listed
 from primavista.streams.open import parse_source
 
 from .official import (
-    CIFAR,
     CLEAR_CLASSES,
-    COARSE,
-    FINE_NAMES,
     LORIS_OBJECTS,
     TINY_IDS,
     picture,
-    write_cifar,
     write_clear,
     write_openloris,
     write_tiny_imagenet,
@@ -33,14 +28,11 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data-sets.md"
 HEADER = "file,class,session,split\n"
 
 
-def write_list(home: Path, data: str, *changes: tuple[str, str]) -> None:
-    """Write the list of a data set with the program of the guide, after changes of its text."""
+def write_list(home: Path, data: str) -> None:
+    """Write the list of a data set with the program of the guide."""
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.S | re.M)
     (program,) = [block for block in blocks if f'root = Path("{data}")' in block]
-    for old, new in ((f'Path("{data}")', f"Path({str(home)!r})"), *changes):
-        assert old in program
-        program = program.replace(old, new)
-    exec(program, {})
+    exec(program.replace(f'Path("{data}")', f"Path({str(home)!r})"), {})
 
 
 def colours(data: pv.DataSet, session: pv.Session) -> list[list[int]]:
@@ -72,42 +64,6 @@ def test_the_list_orders_classes_sessions_and_pictures(toys: Path) -> None:
     assert [(s.label, s.number, len(s)) for s in data.train] == [(0, 2, 2), (1, 1, 1)]
     assert [(s.label, s.number, len(s)) for s in data.test] == [(1, 4, 1)]
     assert colours(data, data.train[0]) == [[120, 0, 0], [80, 0, 0]]
-
-
-def cifar_picture(name: str, row: int) -> np.ndarray:  # type: ignore[type-arg]
-    """A picture by the official description: 1,024 red values, then green, then blue, row-major."""
-    values = CIFAR[name]["data"][row]
-    red, green, blue = (values[i * 1024 : (i + 1) * 1024].reshape(32, 32) for i in range(3))
-    return np.stack([red, green, blue], 2)
-
-
-def test_every_picture_of_cifar_100_has_its_label(tmp_path: Path) -> None:
-    home = write_cifar(tmp_path)
-    write_list(home, "cifar-100-binary")
-    data = pv.open_dataset(home, size=32)
-    assert data.classes == tuple(FINE_NAMES)
-    assert [data.categories[i] == data.categories[0] for i in range(4)] == [
-        COARSE[i] == COARSE[0] for i in range(4)
-    ]
-    check_unique(data)
-    for name, sessions in (("train", data.train), ("test", data.test)):
-        assert [session.label for session in sessions] == [0, 1, 2, 3]
-        for session in sessions:
-            labels = CIFAR[name]["fine_labels"]
-            rows = [i for i, label in enumerate(labels) if label == session.label]
-            frames = data.frames[torch.arange(session.start, session.stop)].numpy()
-            assert np.array_equal(frames, [cifar_picture(name, row) for row in rows])
-
-
-def test_a_class_of_cifar_100_can_be_divided_into_sessions(tmp_path: Path) -> None:
-    home = write_cifar(tmp_path)
-    write_list(home, "cifar-100-binary", ("sessions = 1", "sessions = 4"))
-    data = pv.open_dataset(home, size=32)
-    own = [session for session in data.train if session.label == 2]
-    assert [(s.number, len(s)) for s in own] == [(1, 2), (2, 2), (3, 1), (4, 1)]
-    check_unique(data)
-    stream = pv.open_stream(data, "nicv2", run=0)
-    assert len(stream) == 1 + 16 - 2  # batch 1 has one class of each superclass
 
 
 def test_clear_has_periods_as_domains(tmp_path: Path) -> None:

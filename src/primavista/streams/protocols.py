@@ -217,7 +217,8 @@ def domain_incremental(
 ) -> Stream:
     """Domain-incremental learning: each batch holds all classes in some new domain.
 
-    A domain is a session number, such as a place of CORe50 or a period of CLEAR-10.
+    A domain is a session number: a place of CORe50, a period of CLEAR-10, a subclass of CIFAR-100
+    with the labels of its categories.
 
     Args:
         data: A data set with two session numbers or more.
