@@ -9,7 +9,6 @@ import pytest
 
 from primavista import Advice, FileError, InputError, Learner
 from primavista.engine.representation import Representation
-from primavista.learner import distributed
 from primavista.learner.coach import (
     TESTS,
     advise,
@@ -21,7 +20,6 @@ from primavista.learner.coach import (
     with_tests,
 )
 from primavista.learner.coach import AnswerCount as Count
-from primavista.media.video import Lesson
 from primavista.storage.manifest import AnswerRecord, parse_manifest
 
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)
@@ -312,24 +310,6 @@ def test_a_merge_adds_the_counts_of_both(tmp_path):
     assert numbers(on(ours, "mug")) == (2, 20, 16, {"cup": 4})
     ours.undo()
     assert numbers(on(ours, "mug")) == (1, 10, 7, {"cup": 3})
-
-
-def test_parts_that_are_learned_apart_are_not_tests():
-    learner = tiny()
-    lessons = [
-        Lesson(name, (colour, seed))
-        for seed, (name, colour) in enumerate([("mug", RED), ("cup", BLUE)] * 3)
-    ]
-
-    def learn(learner, lesson, *, refuse, coach):
-        report = learner.learn(clip(*lesson.source), lesson.label, refuse=refuse, coach=coach)
-        return distributed.LessonOutcome("learned", report.id)
-
-    empty = distributed.EmptyLearner(learner.to_bytes(), learner.engine)
-    data, outcomes = distributed.learn_part(empty, lessons, (), learn)
-    assert [one.status for one in outcomes] == ["learned"] * 6
-    learner.merge(empty.load(data))
-    assert [one.kind for one in learner.advice()] == ["once more", "once more"]
 
 
 @pytest.mark.parametrize(
