@@ -76,8 +76,6 @@ def sample_frames(
 ) -> Iterator[SampledFrame]:
     """Read every image of a source, and so many frames per second of its videos or of a camera.
 
-    An animated image is read like a video.
-
     Args:
         source: An image, a folder, a video, or a camera such as "camera:0" or "rtsp://door/live".
         size: The side of the frames in pixels; None keeps whole pictures.
@@ -94,8 +92,8 @@ def sample_frames(
 
         yield from _camera_frames(CameraView(source, size, fps, region), seconds)
         return
-    from primavista.media.animation import picture_frames
     from primavista.media.decode import timed_frames, upright
+    from primavista.media.images import decode_image
     from primavista.media.video import find_media, is_image
 
     paths: list[Path] = []
@@ -104,8 +102,8 @@ def sample_frames(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                for time, read in picture_frames(path, size, fps, region, whole=size is None):
-                    yield SampledFrame(str(path), time, read())
+                image = decode_image(path, path, size, region=region, whole=size is None)
+                yield SampledFrame(str(path), None, image)
                 continue
             for at, frame in timed_frames(path, fps):
                 with bad.guard():

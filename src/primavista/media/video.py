@@ -22,7 +22,6 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.animation import picture_frames
 from primavista.media.decode import DecodedItem, video_frames, video_rate
 from primavista.media.frames import (
     Frames,
@@ -37,6 +36,7 @@ from primavista.media.images import (
     ImageArray,
     Region,
     missing_for,
+    read_image,
     without_skip,
 )
 from primavista.progress import Progress
@@ -233,7 +233,7 @@ def open_frames(
 ) -> Clip:
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
-    An animated image is read like a short video. What is left out of a folder is logged.
+    What is left out of a folder is logged.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
@@ -247,7 +247,7 @@ def open_frames(
             variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
-        fps: The number of frames per second to read from videos and animations; all by default.
+        fps: The number of frames per second to read from videos; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
             stay.
         seconds: How long to read from a camera.
@@ -325,26 +325,9 @@ def _sample_files(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                sampler.offer(_frames_of_image(path, size, fps, region), bad)
+                sampler.offer([partial(read_image, path, size, region)], bad)
             else:
                 sampler.offer(video_frames(path, size, fps, region=region), bad)
-
-
-def _frames_of_image(
-    path: Path, size: int, fps: float | None, region: Region | None
-) -> Iterator[DecodedItem]:
-    """Yield the frames of an image file; it is not opened if the first one is not wanted."""
-    frames = picture_frames(path, size, fps, region)
-    is_opened = False
-
-    def first() -> ImageArray:
-        nonlocal is_opened
-        is_opened = True
-        return next(frames)[1]()
-
-    yield first
-    if is_opened:
-        yield from (frame for _, frame in frames)
 
 
 def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
