@@ -683,11 +683,7 @@ class Learner:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes."""
-        return b"".join(self.to_buffers())
-
-    def to_buffers(self) -> list[bytes | memoryview]:
-        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
-        return learner_file.encoded(*self.content())
+        return learner_file.encode(*self.content())
 
     def content(self) -> tuple[Arrays, dict[str, object]]:
         """Return the arrays and the manifest of the file that `save` writes."""
