@@ -291,7 +291,6 @@ def test_a_password_on_the_command_line_is_warned_of(model: Path) -> None:
     [
         ("predict", ["--locate"], "primavista watch"),
         ("predict", ["--annotate", "out.mp4"], "one video file"),
-        ("predict", ["--csv", "out.csv"], "files and folders"),
         ("predict", ["mug.mp4"], "by itself"),
         ("learn", [], "--label"),
     ],
