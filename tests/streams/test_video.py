@@ -178,13 +178,11 @@ def test_fps_thins_by_time(tmp_path: Path) -> None:
     assert len(open_frames(path, size=16, fps=100)) == 20
 
 
-def test_folders_globs_and_lists_in_natural_order(tmp_path: Path) -> None:
+def test_folders_and_lists_in_natural_order(tmp_path: Path) -> None:
     folder = media.make_pictures(tmp_path / "f", range(0, 240, 20))
     (folder / ".hidden.png").write_bytes(b"x")
     (folder / "notes.txt").write_text("x")
     assert greys(open_frames(folder, size=8)) == list(range(0, 240, 20))
-    assert greys(open_frames(str(folder / "?.png"), size=8)) == list(range(0, 200, 20))
-    assert greys(open_frames(str(tmp_path / "**" / "1*.png"), size=8)) == [20, 200, 220]
     assert greys(open_frames([folder / "3.png", str(folder / "1.png")], size=8)) == [60, 20]
     assert sorted(["a10", "a9", "B1", "a09"], key=natural) == ["a09", "a9", "a10", "B1"]
 
@@ -354,7 +352,6 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
         ("missing.mp4", "No such file"),
         ("empty", "holds no images"),
         ("pipe.png", "neither a file nor a folder"),
-        ("*.webm", "matches no image"),
         ("a\0b.png", "null"),
     ]:
         with pytest.raises(pv.FileError, match=says):
@@ -368,7 +365,6 @@ def test_loops_of_folders_end(tmp_path: Path) -> None:
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
     (tmp_path / "a" / "more").symlink_to(tmp_path)
     assert len(open_frames(tmp_path / "a", size=8)) == 2
-    assert len(open_frames(str(tmp_path / "**" / "*.png"), size=8)) == 2
 
 
 @needs_no_root

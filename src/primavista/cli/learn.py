@@ -29,9 +29,7 @@ from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
-    from primavista.media.video import Camera, Lesson, MediaFiles
-
-    SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
+    from primavista.media.video import Lesson
 
 Status: TypeAlias = Literal["learned", "already taught", "failed"]
 ALREADY_TAUGHT: Status = "already taught"
@@ -154,7 +152,7 @@ def learn(
         raise typer.Exit(1)
 
 
-def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson]:
+def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     """Find the lessons of all sources, in their order, before any of them is taught.
 
     A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
@@ -164,7 +162,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson
     from primavista.media.video import Camera, Lesson, find_source, lessons_of_object
     from primavista.streams.folder import lessons_of_objects
 
-    found: list[SourceLesson] = []
+    found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()
         if source.strip() and path.is_dir():
@@ -184,7 +182,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson
 
 
 def learn_lesson(
-    learner: Learner, lesson: SourceLesson, show: ShowStage, how: dict[str, Any], **teaching: Any
+    learner: Learner, lesson: Lesson, show: ShowStage, how: dict[str, Any], **teaching: Any
 ) -> LessonOutcome:
     """Open the source of a lesson and learn its frames; show how far that is.
 
@@ -220,7 +218,7 @@ def learn_lesson(
     return LessonOutcome("learned", report.id, report.total, seconds, clip.note)
 
 
-def _outcome_text(lesson: SourceLesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:
+def _outcome_text(lesson: Lesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:
     """Return the line that is printed about one lesson, in the markup of rich."""
     name = f"[bold]{escape(printable(lesson.label))}[/bold]"
     source = escape(printable(lesson.name))

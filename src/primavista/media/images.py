@@ -49,7 +49,6 @@ IMAGES = (
     *(".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"),
     *HEIC_SUFFIXES,
 )
-HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 # The formats of animations. The further pictures in a file of another format are the pages of a
 # document, thumbnails or maps of brightness.
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
@@ -164,22 +163,15 @@ def _open(file: Path | BinaryIO, name: str | Path) -> ImageFile.ImageFile:
         return Image.open(file, formats=NETWORK_FORMATS)
     try:
         return Image.open(file, formats=FORMATS)
-    except UnidentifiedImageError:
-        if not _is_heif(file):
+    except UnidentifiedImageError:  # perhaps HEIC, whatever its suffix
+        missing = missing_for(HEIC_SUFFIXES[0])
+        if missing and file.suffix.lower() in HEIC_SUFFIXES:
+            raise FileError(f"{name} is a HEIC picture, which needs an extra: {missing}") from None
+        if missing:
             raise
-    missing = missing_for(HEIC_SUFFIXES[0])
-    if missing:
-        raise FileError(f"{name} is a HEIC picture, which needs an extra: {missing}")
     options = {"thumbnails": False, "depth_images": False, "aux_images": False}
     require_extra("pillow_heif", "heic").register_heif_opener(**options)
     return Image.open(file, formats=[HEIF])
-
-
-def _is_heif(file: Path) -> bool:
-    """Return True if a file says that it is HEIC, whatever its suffix."""
-    with file.open("rb") as opened:
-        head = opened.read(12)
-    return head[4:8] == b"ftyp" and head[8:] in HEIF_BRANDS
 
 
 def missing_for(suffix: str) -> str:

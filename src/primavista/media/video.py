@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -44,9 +43,7 @@ from primavista.progress import Progress
 if TYPE_CHECKING:
     from primavista.media.camera import CameraView
 
-WILDCARDS = "*?["
 MAX_PROBLEMS = 100
-SourceT_co = TypeVar("SourceT_co", covariant=True)
 log = logging.getLogger("primavista")
 
 
@@ -78,8 +75,8 @@ class MediaFiles:
     paths: tuple[Path, ...]
 
 
-# Something to be looked up, as a user names it: a path, a glob or a camera, or several paths; or a
-# source that was looked up before.
+# Something to be looked up, as a user names it: a path or a camera, or several paths; or a source
+# that was looked up before.
 MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
 
 
@@ -115,17 +112,17 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Lesson(Generic[SourceT_co]):
+class Lesson:
     """One video (or the pictures) of one object, not opened yet.
 
     Args:
         label: The name of the object.
-        source: What an opener takes, such as the paths that `open_frames` takes.
+        source: What `open_frames` takes.
         name: What messages call the source.
     """
 
     label: str
-    source: SourceT_co
+    source: Camera | MediaFiles
     name: str = ""
 
 
@@ -231,7 +228,7 @@ def open_frames(
     stall: float = STALL,
     progress: Progress | None = None,
 ) -> Clip:
-    """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
+    """Read the frames of a video, an image, a folder, a list of these, or a camera.
 
     What is left out of a folder is logged.
 
@@ -242,7 +239,7 @@ def open_frames(
     the time is over is an error: an incomplete lesson is not returned.
 
     Args:
-        source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
+        source: The path or paths, or a camera: "camera:0", "/dev/video0",
             "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
             variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
         size: The side of the frames in pixels; that of a new learner by default.
@@ -354,8 +351,7 @@ def find_media(
     """Find the image and video files that a source names, in natural order (2 before 10).
 
     Args:
-        source: A path, a folder, a glob pattern, or a list of these; `find_source` also knows
-            cameras.
+        source: A path, a folder, or a list of these; `find_source` also knows cameras.
         bad: Where items of a list that cannot be read are counted; by default they are errors.
 
     Returns:
@@ -372,7 +368,7 @@ def find_media(
         return _expand(_not_a_camera(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
-            "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
+            "open_frames takes a path, a folder, a list of paths or 'camera:0'; "
             f"got {type(source).__name__}.\n"
             "  wrong: learner.learn(open_frames(array), 'mug')\n"
             "  right: learner.learn(array, 'mug')   # frames that are already in memory"
@@ -424,7 +420,7 @@ def nothing_in(folder: Path, kinds: str = "images and no videos") -> FileError:
     return FileError(f"the folder {folder} holds no {kinds} that can be read{there}")
 
 
-def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
+def lessons_of_object(folder: Path, label: str) -> list[Lesson]:
     """Return one lesson per clip in the folder of an object; log what is left out of it.
 
     Args:
@@ -556,19 +552,14 @@ def _not_a_camera(item: str | Path) -> str:
 
 
 def _expand(source: str) -> list[Path]:
-    """The files that one source names: itself, those of a folder, or the matches of a pattern."""
+    """The files that one source names: itself, or those of a folder."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
     path = Path(source).expanduser()
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        found = _glob(path)
-        if found:
-            return found
         reason = getattr(error, "strerror", None) or str(error)
-        if any(c in source for c in WILDCARDS):
-            reason = "the pattern matches no image or video"
         raise FileError(f"cannot open {source}: {reason}. Check the path") from error
     if stat.S_ISDIR(mode):
         found = media_in(path)
@@ -587,20 +578,6 @@ def _expand(source: str) -> list[Path]:
             f"images are {_list(IMAGES)}, videos {_list(VIDEOS)}"
         )
     return [path]
-
-
-def _glob(pattern: Path) -> list[Path]:
-    """The files that match; `**` follows no links, so that a loop of them ends."""
-    fixed = list(takewhile(lambda part: not any(c in part for c in WILDCARDS), pattern.parts))
-    rest = pattern.parts[len(fixed) :]
-    if not rest:
-        return []
-    try:
-        matches = list(Path(*fixed).glob(str(Path(*rest))))
-        found = [p for p in matches if _can_be_read(p, (*IMAGES, *VIDEOS)) and p.is_file()]
-    except (OSError, ValueError, NotImplementedError):
-        return []
-    return sorted(found, key=lambda p: natural(str(p)))
 
 
 def _count(paths: Sequence[Path], fps: float | None) -> int:

@@ -249,7 +249,7 @@ def _session_name(path: Path) -> str:
     return path.stem if is_video else path.name
 
 
-def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
+def lessons_of_objects(root: Path) -> list[Lesson]:
     """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1.
 
     What is left out of the folder is logged.
