@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation
 
 MOST_COLUMNS = 12  # of the confusion matrix on a terminal
-MOST_CONFUSED = 10  # pairs that are listed if the matrix is larger
 
 
 def evaluate(
@@ -99,22 +97,14 @@ def _print(result: Evaluation) -> None:
 
 
 def _print_confusion(result: Evaluation, console: Console) -> None:
-    """Print the confusion matrix, or only the most frequent mistakes if it is too wide."""
+    """Print the confusion matrix, unless it is too wide."""
     rows, columns, counts = result.confusion()
-    if not rows:
+    if len(columns) > MOST_COLUMNS:
+        console.print("--picture draws the confusion matrix, --json has its numbers", style="dim")
         return
-    if len(columns) <= MOST_COLUMNS:
-        table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for name, row in zip(rows, counts, strict=True):
-            table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
-        console.print(table)
-        return
-    mistakes: Counter[str] = Counter()
+    table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
     for name, row in zip(rows, counts, strict=True):
-        for answer, count in zip(columns[:-1], row, strict=False):  # the last one is "unknown"
-            if answer != name:
-                mistakes[f"{name} was taken for {answer}"] = int(count)
-    for mistake, count in (+mistakes).most_common(MOST_CONFUSED):
-        console.print(Text(printable(f"{mistake} in {count} frames")))
+        table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
+    console.print(table)

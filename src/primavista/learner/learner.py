@@ -71,7 +71,6 @@ NAMES_SHOWN = 8
 # the arguments of a learner that are not options of its strategy
 ARGUMENTS = ("backbone", "weights", "width", "size", "seed", "device", "engine", "threshold")
 
-Engine: TypeAlias = Literal["torch", "onnx"]
 EngineChoice: TypeAlias = Literal["auto", "torch", "onnx"]
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
@@ -102,10 +101,9 @@ class Learner:
             for `prima` and 0.25 for the others. For strategies without
             familiarity, 0.1: how far the confidence p must be on the way from an even share to
             certainty, (p - 1/K) / (1 - 1/K).
-        first_batch: Whether to learn the first lesson as the paper learns batch 1, training the
-            whole network; by default it is learned as batch 2 (small learning rate, moments
-            inherited).
-        **options: Options of the strategy.
+        **options: Options of the strategy. With `first_batch=True`, one that trains the network
+            learns the first lesson as the paper learns batch 1, training the whole network; in a
+            learner it is learned as batch 2 by default (small learning rate, moments inherited).
 
     Raises:
         InputError: If an argument or an option is wrong, or if there is no such device.
@@ -136,12 +134,11 @@ class Learner:
         device: str | device = "auto",
         engine: EngineChoice = "auto",
         threshold: float | None = None,
-        first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
         asked = NetworkChoice(backbone, device, engine, weights, size, width, seed)
         try:
-            made = new_strategy(strategy, _with_defaults(strategy, first_batch, options), asked)
+            made = new_strategy(strategy, _with_defaults(strategy, options), asked)
         except UnknownOptionError as error:  # a misspelt argument arrives as an unknown option
             meant = [near for one in error.strange for near in get_close_matches(one, ARGUMENTS, 1)]
             if not meant:
@@ -804,9 +801,7 @@ def checked_threshold(value: float) -> float:
     return value
 
 
-def _with_defaults(
-    strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
+def _with_defaults(strategy: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """Return the options given, and the defaults of learners where they are not the strategy's."""
     info = strategy_info(strategy)
     defaults: dict[str, OptionValue] = {}
@@ -815,11 +810,9 @@ def _with_defaults(
     if info.training_options:
         # a learner is not told how many objects will come, and a head whose weights start at 0
         # learns more from one-class batches than one whose weights are drawn
-        defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
+        defaults |= {"capacity": CAPACITY, "first_batch": False, "unseen": "reset"}
         if "features" in info.table:
             defaults["features"] = "fixed"  # computed once, and kept while a lesson is open
-    elif first_batch:
-        raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
     return {**defaults, **options}
 
 
