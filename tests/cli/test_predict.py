@@ -23,7 +23,6 @@ from primavista.cli.frames import SampledFrame
 from primavista.cli.recognise import Recogniser, Sighting
 from primavista.learner import watch
 from primavista.learner.prediction import Answer, Prediction
-from primavista.media import camera
 from primavista.storage import learner_file as files
 
 from ..streams import media
@@ -194,29 +193,6 @@ def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: 
     ranked = sorted(rows[0]["scores"].items(), key=lambda item: -item[1])
     likeliest = ", ".join(name for name, share in ranked)
     assert text.splitlines()[0].split() == f"0:00.0 unknown (most like {likeliest})".split()
-
-
-def test_a_camera_until_ctrl_c_or_for_so_many_seconds(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        camera, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
-    )
-    *rows, end = lines("predict", model, "camera:0", "--seconds", 0.5, "--fps", 20)
-    assert len(rows) == end["summary"]["frames"] >= 1
-    assert rows[0]["source"] == "camera:0"
-    predict = pv.Learner.predict
-    seen = []
-
-    def stop(self: pv.Learner, frames: Any) -> Any:
-        seen.append(len(frames))
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return predict(self, frames)
-
-    monkeypatch.setattr(pv.Learner, "predict", stop)
-    *rows, end = lines("predict", model, "camera:0", "--fps", 1000)
-    assert (len(rows), seen) == (2, [1, 1, 1])
 
 
 def video_facts(path: Path) -> tuple[Fraction, tuple[int, int], list[float], int]:

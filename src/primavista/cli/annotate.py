@@ -63,7 +63,7 @@ def annotate(
 
     picture = Image.fromarray(decode_image(source, source, None, whole=True))
     image = np.array(picture) if looker.size is None else centre_square(picture, looker.size)
-    (seen,) = looker.look([SampledFrame(str(source), None, image)])
+    seen = looker.look(SampledFrame(str(source), None, image))
     with file_errors("write", target), replacing(target, keep_suffix=True) as part:
         looker.draw(picture, seen).save(part)
     yield seen
@@ -84,7 +84,7 @@ def _annotate_video(
                     raise frame
                 if due(seconds) or latest is None:
                     image = upright(frame, looker.size)
-                    (latest,) = looker.look([SampledFrame(str(source), seconds, image)])
+                    latest = looker.look(SampledFrame(str(source), seconds, image))
                     yield latest
                 write(looker.draw(turned(frame), latest), seconds)
             progress(count, max(total, count))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,9 +38,9 @@ class Locator:
     def __init__(self, learner: Learner, as_json: bool, named: bool) -> None:
         self.learner, self.as_json, self.named = learner, as_json, named
 
-    def look(self, frames: Sequence[SampledFrame]) -> list[Found]:
-        """Search frames."""
-        return [Found(frame, self.learner.locate(frame.image)) for frame in frames]
+    def look(self, frame: SampledFrame) -> Found:
+        """Search a frame."""
+        return Found(frame, self.learner.locate(frame.image))
 
     def draw(self, picture: Image.Image, found: Found) -> Image.Image:
         """Return a copy of a picture with the boxes drawn into it."""

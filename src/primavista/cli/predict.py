@@ -1,9 +1,9 @@
-"""`primavista predict`: what a saved learner sees in images, folders, videos and cameras."""
+"""`primavista predict`: what a saved learner sees in images, folders and videos."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,6 @@ from primavista.cli.arguments import (
     check_model,
     chosen_region,
     load_learner,
-    warn_of_password,
 )
 from primavista.cli.frames import Looker, Seen, sample_frames
 from primavista.cli.locate import Locator
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
-BATCH = 16  # frames that are recognised together, except from a camera
 
 
 def predict(
@@ -36,7 +34,6 @@ def predict(
     annotate: Path | None = None,
     locate: bool = False,
     fps: Annotated[float | None, typer.Option(min=0.001)] = None,
-    seconds: arguments.WatchedSeconds = None,
     region: arguments.RegionText = None,
     top: Annotated[int, typer.Option(min=1)] = 3,
     threshold: arguments.Threshold = None,
@@ -44,16 +41,16 @@ def predict(
     device: str = "auto",
     as_json: arguments.AsJson = False,
 ) -> None:
-    """Recognise objects in images, videos or a camera: one line per frame, then what they all show.
+    """Recognise objects in images and videos: one line per frame, then what they all show.
 
     There are three answers. `mug` is known: it was taught. `mug?` is likely: more probably right
     than not, but worth asking about. `unknown` looks like nothing that was taught; the names that
     it is most like follow in brackets.
 
-    In videos and cameras a line says what the last second shows, and each video has a line at the
-    end that says what the whole of it shows; for images and cameras it says how many show what. Of
-    several files, one that cannot be read is named and the others go on; the exit code is 1 then,
-    unless `--skip-bad` is given.
+    In a video a line says what the last second shows, and each video has a line at the end that
+    says what the whole of it shows; for images it says how many show what. Of several files, one
+    that cannot be read is named and the others go on; the exit code is 1 then, unless `--skip-bad`
+    is given. For a camera there is `primavista watch`.
 
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv monday.mp4 tuesday.mp4 photos/`,
@@ -61,12 +58,11 @@ def predict(
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
 
     Args:
-        sources: Images, folders and videos, or one camera: camera:0, /dev/video0, rtsp://...,
-            http://..., env:NAME.
+        sources: Images, folders and videos.
         annotate: Write a copy of the one video or picture with the answers drawn in, e.g. out.mp4.
         locate: Find objects anywhere in pictures and videos: one line per object, with its box in
             pixels.
-        fps: Frames per second to recognise in videos and cameras (default: 2; 10 with --annotate).
+        fps: Frames per second to recognise in videos (default: 2; 10 with --annotate).
         top: How many of the most likely names to show.
     """
     from primavista.media.video import BadFiles
@@ -76,7 +72,7 @@ def predict(
     first = Path(sources[0]).expanduser()
     if region is not None and (annotate is not None or locate):
         raise InputError("--annotate and --locate are for whole pictures: leave out --region")
-    _check_sources(sources, annotate, locate)
+    _check_sources(sources, annotate)
     learner = load_learner(model, device, threshold)
     rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
     named = len(sources) > 1 or first.is_dir()
@@ -86,28 +82,28 @@ def predict(
         else Recogniser(learner, top, as_json, quiet=annotate is not None, named=named)
     )
     bad = BadFiles(skip_bad or named)
+    seen: Iterable[Any]
     if annotate is None:
-        seen = look(looker, sources, bad, fps=rate, seconds=seconds, region=part)
+        frames = (sample_frames(one, looker.size, bad, rate, part) for one in sources)
+        seen = map(looker.look, chain.from_iterable(frames))
     else:
         from primavista.cli.annotate import annotate as write_annotated
 
         seen = write_annotated(looker, first, annotate, rate, bad)
-    failed = _report(looker, seen, bad, is_live(sources[0]))
+    failed = _report(looker, seen, bad)
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
     if failed and not skip_bad:
         raise typer.Exit(1)
 
 
-def _check_sources(sources: Sequence[str], annotate: Path | None, locate: bool) -> None:
-    """Refuse cameras where only files are possible, and what cannot be annotated."""
+def _check_sources(sources: Sequence[str], annotate: Path | None) -> None:
+    """Refuse cameras, and what cannot be annotated."""
     for source in filter(is_live, sources):
-        if annotate is not None or locate or len(sources) > 1:
-            raise InputError(
-                f"{live_name(source)} is a camera, which has no end: recognise it by itself. "
-                "--annotate is for one picture or one video file, and for --locate there is "
-                "`primavista watch ... --locate`"
-            )
+        raise InputError(
+            f"{live_name(source)} is a camera, which has no end: `primavista watch` says what it "
+            "sees, with --locate anywhere in the picture"
+        )
     if annotate is not None:
         if len(sources) > 1:
             raise InputError("--annotate is for one picture or one video file: name one")
@@ -116,28 +112,13 @@ def _check_sources(sources: Sequence[str], annotate: Path | None, locate: bool) 
         check_source(Path(sources[0]).expanduser(), annotate)
 
 
-def look(looker: Looker[Seen], sources: Sequence[str], bad: BadFiles, **how: Any) -> Iterator[Seen]:
-    """Yield what the frames of all sources show; `how` are more arguments of `sample_frames`."""
-    warn_of_password(sources[0])
-    at_once = is_live(sources[0]) or looker.size is None  # locating takes long
-    batch = 1 if at_once else BATCH
-    parts = (sample_frames(one, looker.size, bad, **how) for one in sources)
-    frames = chain.from_iterable(parts)
-    while chunk := list(islice(frames, batch)):
-        yield from looker.look(chunk)
-
-
-def _report(looker: Looker[Seen], seen: Iterable[Seen], bad: BadFiles, camera: bool) -> int:
+def _report(looker: Looker[Seen], seen: Iterable[Seen], bad: BadFiles) -> int:
     """Print a line for each frame, and the end; return how many could not be decoded."""
-    count = 0
-    try:
-        for one in seen:
-            looker.report(one)
-            count += 1
-    except KeyboardInterrupt:  # it ends a camera
-        if not camera:
-            raise
-    if bad.problems and not count:
+    is_nothing = True
+    for one in seen:
+        looker.report(one)
+        is_nothing = False
+    if bad.problems and is_nothing:
         raise FileError(bad.problems[0])
     looker.close(bad.skipped)
     return bad.skipped

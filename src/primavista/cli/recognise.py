@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from rich.markup import escape
 
 from primavista.cli.arguments import printable
 from primavista.cli.frames import SampledFrame
-from primavista.media.addresses import is_live
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ class Sighting:
     Attributes:
         frame: The frame.
         alone: What it shows by itself.
-        recent: What the last second of its video or camera shows; the same as `alone` for an image.
+        recent: What the last second of its video shows; the same as `alone` for an image.
     """
 
     frame: SampledFrame
@@ -43,7 +41,7 @@ class Sighting:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The JSON of the frame: what it shows and, in a video or of a camera, `recent`."""
+        """The JSON of the frame: what it shows and, in a video, `recent`."""
         record = self.frame.record | as_fields(self.alone)
         if self.frame.seconds is None:
             return record
@@ -80,14 +78,9 @@ class Recogniser:
         self.console = Console(highlight=False)
         self._source, self._watch = "", learner.watch()
 
-    def look(self, frames: Sequence[SampledFrame]) -> list[Sighting]:
-        """Recognise the next frames."""
-        import numpy as np
-
-        predictions = self.learner.predict(np.stack([frame.image for frame in frames]))
-        return [self._seen(*pair) for pair in zip(frames, predictions, strict=True)]
-
-    def _seen(self, frame: SampledFrame, alone: Prediction) -> Sighting:
+    def look(self, frame: SampledFrame) -> Sighting:
+        """Recognise the next frame."""
+        alone = self.learner.predict(frame.image)
         if frame.seconds is None:
             return Sighting(frame, alone, alone)
         if frame.source != self._source:
@@ -104,7 +97,7 @@ class Recogniser:
         """Count one frame and print its line."""
         frame, alone = sighting.frame, sighting.alone
         self.seen.append(alone)
-        if frame.seconds is not None and not is_live(frame.source):
+        if frame.seconds is not None:
             self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
             print(json.dumps(sighting.record))

@@ -61,7 +61,7 @@ def _new_network(asked: NetworkChoice, *, places: bool) -> FixedRepresentation:
         spec = Spec(SHIPPED_NETWORK, asked.size, source.mean, source.std, dict(source.options))
         arrays = {BODY + name: x for name, x in load_source(source, SHIPPED).items()}
         return OnnxRepresentation(spec, arrays, shipped_graph(asked.size, arrays, places=places))
-    what = f"every network but {SHIPPED_NETWORK} of full width with its ImageNet weights in ONNX Runtime"
+    what = f"every network but {SHIPPED_NETWORK} in ONNX Runtime, of full width with its weights,"
     made: FixedRepresentation = import_with_torch(what).new_network(asked, places=places)
     return made
 
