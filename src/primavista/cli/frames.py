@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
-    from PIL import Image
 
     from primavista.media.images import Region
     from primavista.media.video import BadFiles
-
-Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True)
@@ -37,26 +34,6 @@ class SampledFrame:
         if self.seconds is None:
             return {"source": self.source}
         return {"source": self.source, "seconds": round(self.seconds, 3)}
-
-
-class Looker(Protocol[Seen]):
-    """Finds out what frames of a size show (None for whole pictures), and prints or draws it."""
-
-    @property
-    def size(self) -> int | None:
-        """The side of the frames; None for whole pictures."""
-
-    def look(self, frame: SampledFrame, /) -> Seen:
-        """Return what a frame shows."""
-
-    def draw(self, picture: Image.Image, seen: Seen, /) -> Image.Image:
-        """Return a copy of a picture with what was seen drawn into it."""
-
-    def report(self, seen: Seen, /) -> None:
-        """Print what one frame shows."""
-
-    def close(self, skipped: int) -> None:
-        """Print the end: what all frames show, and how many could not be decoded."""
 
 
 def sample_frames(

@@ -15,9 +15,8 @@ from primavista.cli.arguments import (
     chosen_region,
     load_learner,
 )
-from primavista.cli.frames import Looker, Seen, sample_frames
-from primavista.cli.locate import Locator
-from primavista.cli.recognise import Recogniser
+from primavista.cli.frames import sample_frames
+from primavista.cli.recognise import Locator, Looker, Recogniser
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live, live_name
 
@@ -76,7 +75,7 @@ def predict(
     learner = load_learner(model, device, threshold)
     rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
     named = len(sources) > 1 or first.is_dir()
-    looker: Looker[Any] = (
+    looker: Looker = (
         Locator(learner, as_json, named)
         if locate
         else Recogniser(learner, top, as_json, quiet=annotate is not None, named=named)
@@ -112,7 +111,7 @@ def _check_sources(sources: Sequence[str], annotate: Path | None) -> None:
         check_source(Path(sources[0]).expanduser(), annotate)
 
 
-def _report(looker: Looker[Seen], seen: Iterable[Seen], bad: BadFiles) -> int:
+def _report(looker: Looker, seen: Iterable[Any], bad: BadFiles) -> int:
     """Print a line for each frame, and the end; return how many could not be decoded."""
     is_nothing = True
     for one in seen:

@@ -1,12 +1,12 @@
-"""What frames show: the predictions of a learner, their lines on the terminal and their JSON."""
+"""What frames show, as lines on the terminal and as JSON: predictions, or objects with boxes."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,9 +16,8 @@ from primavista.cli.frames import SampledFrame
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from primavista.learner.learner import Learner
+    from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
 
 BAR_WIDTH = 12  # characters
@@ -86,12 +85,6 @@ class Recogniser:
         if frame.source != self._source:
             self._source, self._watch = frame.source, self.learner.watch()
         return Sighting(frame, alone, self._watch.add(frame.image, alone, frame.seconds))
-
-    def draw(self, picture: Image.Image, sighting: Sighting) -> Image.Image:
-        """Return a copy of a picture with the answer of the last second drawn into it."""
-        from primavista.cli.annotate import draw
-
-        return draw(picture, sighting.recent)
 
     def report(self, sighting: Sighting) -> None:
         """Count one frame and print its line."""
@@ -196,3 +189,55 @@ def format_time(seconds: float) -> str:
     """
     tenths = int(seconds * 10 + 1e-6)
     return f"{tenths // 600}:{tenths // 10 % 60:02d}.{tenths % 10}"
+
+
+class Found(NamedTuple):
+    """A whole picture, or a frame of a video, and the objects in it, the best first."""
+
+    frame: SampledFrame
+    objects: list[Located]
+
+
+class Locator:
+    """Finds objects anywhere in whole pictures, and prints one line per object, or JSON.
+
+    Args:
+        learner: The learner.
+        as_json: Print JSON for scripts instead of text.
+        named: Print the name of the video in each line, because there are several.
+    """
+
+    size = None
+
+    def __init__(self, learner: Learner, as_json: bool, named: bool) -> None:
+        self.learner, self.as_json, self.named = learner, as_json, named
+
+    def look(self, frame: SampledFrame) -> Found:
+        """Search a frame."""
+        return Found(frame, self.learner.locate(frame.image))
+
+    def report(self, found: Found) -> None:
+        """Print what was found in one frame; the boxes are in pixels."""
+        frame, objects = found
+        if self.as_json:
+            print(json.dumps(frame.record | {"objects": [asdict(one) for one in objects]}))
+            return
+        where = Path(frame.source).name
+        if frame.seconds is not None:
+            time = f"{frame.seconds:.1f} s"
+            where = f"{where} {time}" if self.named else time
+        if not objects:
+            print(f"{printable(where)}: nothing")
+        for one in objects:
+            box = one.box
+            ends = f"({box.left:.0f}, {box.top:.0f}) - ({box.right:.0f}, {box.bottom:.0f})"
+            said = f"{one.label} {100 * one.confidence:.0f} % at {ends}"
+            print(printable(f"{where}: {said}"))
+
+    def close(self, skipped: int) -> None:
+        """Print how many files and frames were skipped."""
+        if skipped and not self.as_json:
+            print(f"skipped {skipped} that could not be decoded")
+
+
+Looker: TypeAlias = Recogniser | Locator
