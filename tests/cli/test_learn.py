@@ -263,7 +263,7 @@ def test_folders_as_they_come(tmp_path: Path) -> None:
     media.make_pictures(tmp_path / "toys/.hidden/2", [4])
     found = find_lessons([str(tmp_path / "toys")], None)
     assert [
-        (one.label, one.name.removeprefix(str(tmp_path)), len(one.source.paths)) for one in found
+        (one.label, one.name.removeprefix(str(tmp_path)), len(one.source)) for one in found
     ] == [
         ("cup", "/toys/cup", 2),
         ("mug", "/toys/mug/2", 1),

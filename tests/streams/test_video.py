@@ -19,16 +19,12 @@ from PIL import Image
 
 import primavista as pv
 from primavista.media import camera, decode
-from primavista.media import video as module
 from primavista.media.frames import Frames
 from primavista.media.images import centre_square
 from primavista.media.video import (
     BadFiles,
-    Camera,
     Clip,
     FrameSampler,
-    MediaFiles,
-    find_source,
     natural,
     open_frames,
 )
@@ -62,22 +58,15 @@ def test_every_frame_of_a_video_in_order_at_model_size(tmp_path: Path, suffix: s
     assert (clip.note, clip.skipped) == ("", 0)
 
 
-def test_what_was_found_is_not_looked_up_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_sources_are_called_by_the_first(tmp_path: Path) -> None:
     media.make_pictures(tmp_path / "cup", [10, 20])
-    found = find_source(str(tmp_path / "cup"))
-    assert found == MediaFiles((tmp_path / "cup/0.png", tmp_path / "cup/1.png"))
-    assert find_source(found) is found
-    assert find_source("camera:0") == Camera("camera:0")
-    whole = open_frames(str(tmp_path / "cup"), size=8)
-    monkeypatch.setattr(module, "find_media", None)
-    again = open_frames(found, size=8)
-    assert np.array_equal(again.frames, whole.frames)
-    assert again.source == f"2 sources from {tmp_path / 'cup/0.png'}"
-    (tmp_path / "cup/1.png").unlink()
-    with pytest.raises(pv.FileError, match=r"cannot read .*1\.png: No such file"):
-        open_frames(found, size=8)
+    paths = (tmp_path / "cup/0.png", tmp_path / "cup/1.png")
+    clip = open_frames(paths, size=8)
+    assert np.array_equal(clip.frames, open_frames(str(tmp_path / "cup"), size=8).frames)
+    assert clip.source == f"2 sources from {tmp_path / 'cup/0.png'}"
+    paths[1].unlink()
+    with pytest.raises(pv.FileError, match=r"cannot open .*1\.png: No such file"):
+        open_frames(paths, size=8)
 
 
 def test_a_camera_is_given_alone(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from primavista.cli.arguments import (
 )
 from primavista.cli.progress import ShowStage, resumable, stages
 from primavista.errors import InputError, PrimavistaError
+from primavista.media.addresses import is_live, live_name
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     Without a label it holds one such folder per object, named after it. The name of a lesson is the
     path of its source.
     """
-    from primavista.media.video import Camera, Lesson, find_source, lessons_of_object
+    from primavista.media.video import Lesson, find_media, lessons_of_object
     from primavista.streams.folder import lessons_of_objects
 
     found: list[Lesson] = []
@@ -168,16 +169,18 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
         if source.strip() and path.is_dir():
             found += lessons_of_objects(path) if label is None else lessons_of_object(path, label)
             continue
-        media, name = find_source(source), source
-        if isinstance(media, Camera):
-            name = media.name
+        files: str | tuple[Path, ...]
+        if is_live(source):
+            files, name = source, live_name(source)
             warn_of_password(source)
+        else:
+            files, name = tuple(find_media(source)), source
         if label is None:
             raise InputError(
                 f"what does {name} show? Say it with --label mug "
                 "(only a folder of folders has names in it)"
             )
-        found.append(Lesson(label, media, name))
+        found.append(Lesson(label, files, name))
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
@@ -190,10 +193,10 @@ def learn_lesson(
     of `Learner.learn`.
     """
     from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.media.video import Camera, open_frames
+    from primavista.media.video import open_frames
 
     stage = f"reading {lesson.name}"
-    if isinstance(lesson.source, Camera):
+    if isinstance(lesson.source, str):
         stage = f"show {lesson.label} to {lesson.name} for {how['seconds']:g} s"
     show(stage)
 

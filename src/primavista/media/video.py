@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -47,37 +48,8 @@ MAX_PROBLEMS = 100
 log = logging.getLogger("primavista")
 
 
-@dataclass(frozen=True)
-class Camera:
-    """A camera as the source of frames.
-
-    Args:
-        address: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME". It is not part
-            of the `repr`, since it may hold a password.
-    """
-
-    address: str = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """The name of the camera in messages: its address without user, password and query."""
-        return live_name(self.address)
-
-
-@dataclass(frozen=True)
-class MediaFiles:
-    """Image and video files as the source of frames.
-
-    Args:
-        paths: The files, in the order in which they are read.
-    """
-
-    paths: tuple[Path, ...]
-
-
-# Something to be looked up, as a user names it: a path or a camera, or several paths; or a source
-# that was looked up before.
-MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
+# What `open_frames` reads, as a user names it: a path or a camera, or several paths.
+MediaSource = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -117,12 +89,13 @@ class Lesson:
 
     Args:
         label: The name of the object.
-        source: What `open_frames` takes.
+        source: Its files, or the address of a camera. It is not part of the `repr`, since an
+            address may hold a password.
         name: What messages call the source.
     """
 
     label: str
-    source: Camera | MediaFiles
+    source: str | tuple[Path, ...] = field(repr=False)
     name: str = ""
 
 
@@ -241,7 +214,7 @@ def open_frames(
     Args:
         source: The path or paths, or a camera: "camera:0", "/dev/video0",
             "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
-            variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
+            variable that holds the address.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
         fps: The number of frames per second to read from videos; all by default.
@@ -263,15 +236,14 @@ def open_frames(
     """
     _check(size, max_frames, fps, seconds)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
-    found = find_source(source, bad)
-    if isinstance(found, Camera):
+    if isinstance(source, str) and is_live(source):
         from primavista.media.camera import CameraView
 
-        view = CameraView(found.address, size, fps, region, stall)
+        view = CameraView(source, size, fps, region, stall)
         sampler.offer(_filmed(view, seconds, progress), bad)
-    else:
-        _sample_files(found.paths, sampler, bad, size, fps, region, progress)
-    return _clip(sampler, bad, _describe(source, found))
+        return _clip(sampler, bad, view.name)
+    _sample_files(find_media(source, bad), sampler, bad, size, fps, region, progress)
+    return _clip(sampler, bad, _describe(source))
 
 
 def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames:
@@ -290,7 +262,7 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames
         return model_frames(frames, size, bgr)[0]
     if bgr:
         refuse_if_rgb(frames)
-    return open_frames(cast(MediaSource, frames), size=size)
+    return open_frames(frames, size=size)
 
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
@@ -327,31 +299,13 @@ def _sample_files(
                 sampler.offer(video_frames(path, size, fps, region=region), bad)
 
 
-def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
-    """Find out if a source is a camera or files, and which files.
-
-    Args:
-        source: The source as the user names it. One that was found before is returned as it is.
-        bad: Where items of a list that cannot be read are counted; by default they are errors.
-
-    Raises:
-        InputError: If the source is empty or of an unknown kind.
-        FileError: If there are no such files.
-    """
-    if isinstance(source, Camera | MediaFiles):
-        return source
-    if isinstance(source, str) and is_live(source):
-        return Camera(source)
-    return MediaFiles(tuple(find_media(source, bad)))
-
-
 def find_media(
     source: str | Path | Sequence[str | Path], bad: BadFiles | None = None
 ) -> list[Path]:
     """Find the image and video files that a source names, in natural order (2 before 10).
 
     Args:
-        source: A path, a folder, or a list of these; `find_source` also knows cameras.
+        source: A path, a folder, or a list of these.
         bad: Where items of a list that cannot be read are counted; by default they are errors.
 
     Returns:
@@ -362,9 +316,7 @@ def find_media(
         FileError: If there are no such files.
     """
     bad = bad or BadFiles()
-    if isinstance(source, str):
-        return _expand(source)
-    if isinstance(source, Path):
+    if isinstance(source, str | Path):
         return _expand(_not_a_camera(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
@@ -382,7 +334,7 @@ def find_media(
     return paths
 
 
-def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
+def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
     """Find the clips in the folder of one object: its pictures, its videos, its folders.
 
     Args:
@@ -395,14 +347,14 @@ def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     pictures = media_in(folder, IMAGES)
-    found = {folder: MediaFiles(tuple(pictures))} if pictures else {}
+    found = {folder: tuple(pictures)} if pictures else {}
     parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
     for part in sorted(parts, key=lambda path: natural(path.name)):
         files = media_in(part, IMAGES) if part.is_dir() else [part]
         if not files:
             advice = "remove it, or name the folders in it one by one"
             raise FileError(f"{nothing_in(part, 'images')}: {advice}")
-        found[part] = MediaFiles(tuple(files))
+        found[part] = tuple(files)
     if not found:
         raise nothing_in(folder)
     return found
@@ -431,7 +383,7 @@ def lessons_of_object(folder: Path, label: str) -> list[Lesson]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     clips = clips_of_object(folder)
-    tell_left_out(folder, (file for files in clips.values() for file in files.paths))
+    tell_left_out(folder, chain.from_iterable(clips.values()))
     return [Lesson(label, files, str(path)) for path, files in clips.items()]
 
 
@@ -651,11 +603,8 @@ def _list(suffixes: Sequence[str]) -> str:
     return " ".join(suffix[1:] for suffix in suffixes)
 
 
-def _describe(source: MediaSource, found: Camera | MediaFiles) -> str:
-    """Return what messages call a source, by what the user named and what was found."""
-    if isinstance(found, Camera):
-        return found.name
+def _describe(source: MediaSource) -> str:
+    """Return what messages call the files of a source."""
     if isinstance(source, str | Path):
         return str(source)
-    named = source if isinstance(source, Sequence) else found.paths
-    return str(named[0]) if len(named) == 1 else f"{len(named)} sources from {named[0]}"
+    return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"
