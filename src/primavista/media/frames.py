@@ -349,17 +349,12 @@ def _no_images(images: object) -> InputError:
 
 def check_frame_array(shape: tuple[int, ...], dtype: str) -> None:
     """Reject an array whose type or shape is not that of frames."""
-    if dtype != "uint8":
+    if dtype != "uint8" or len(shape) != 4 or shape[-1] != 3:
         raise InputError(
-            f"frames must be uint8 with values 0 to 255; got {dtype}.\n"
-            "  wrong: strategy.learn(images / 255, labels)\n"
+            "frames must be uint8 with values from 0 to 255, N x H x W x 3 (RGB, channels last); "
+            f"got {dtype} of shape {shape}.\n"
             "  right: strategy.learn((images * 255).round().astype('uint8'), labels)"
-            "   # floats in [0, 1], no NaN"
-        )
-    if len(shape) != 4 or shape[-1] != 3:
-        raise InputError(
-            f"frames must be N x H x W x 3 (RGB, channels last); got shape {shape}.\n"
-            "  wrong: strategy.learn(images_nchw, labels)\n"
+            "   # floats in [0, 1], no NaN\n"
             "  right: strategy.learn(images_nchw.permute(0, 2, 3, 1), labels)"
         )
     if shape[0] < 1:
