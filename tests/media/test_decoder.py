@@ -87,14 +87,14 @@ def peak_data(pid):
 
 
 def test_pictures_and_videos_are_decoded_as_without_a_child(process):
-    from primavista.media.decode import video_frames
+    from primavista.media.decode import timed_frames, upright
     from primavista.media.images import decode_image
 
     png, mp4 = picture(noise=True), video()
     expected = decode_image(io.BytesIO(png), "x", 32)
     assert np.array_equal(run(process, PICTURE, png)[0], expected)
     frames = run(process, replace(VIDEO, frames=20), mp4)
-    direct = [read() for read in video_frames(io.BytesIO(mp4), 32)]
+    direct = [upright(frame, 32) for _, frame in timed_frames(io.BytesIO(mp4))]
     assert len(frames) == 12
     assert np.array_equal(np.stack(frames), np.stack(direct))
     assert len(run(process, VIDEO, mp4)) == 6  # every second one, as at most 10 are kept

@@ -121,8 +121,8 @@ def test_thinning_keeps_every_kth_with_k_a_power_of_two_if_the_count_is_not_know
     limit: int,
 ) -> None:
     for count in range(1, 40):
-        keep = FrameSampler(limit)
-        keep.offer([lambda i=i: np.array(i) for i in range(count)], BadFiles())
+        keep = FrameSampler(limit, BadFiles())
+        keep.offer(range(count), np.array)
         step = 1
         while len(range(0, count, step)) > limit:
             step *= 2
@@ -132,16 +132,14 @@ def test_thinning_keeps_every_kth_with_k_a_power_of_two_if_the_count_is_not_know
 
 @pytest.mark.parametrize(("said", "come"), [(1800, 1800), (1800, 1795), (600, 600), (601, 601)])
 def test_a_known_count_is_thinned_by_the_least_step(said: int, come: int) -> None:
-    keep = FrameSampler(600)
-    keep.expect(said)
-    keep.offer([lambda i=i: np.array(i) for i in range(come)], BadFiles())
+    keep = FrameSampler(600, BadFiles(), said)
+    keep.offer(range(come), np.array)
     assert [int(i) for i in keep.frames] == list(range(0, come, -(-said // 600)))
 
 
 def test_more_frames_than_were_announced_are_thinned_too() -> None:
-    keep = FrameSampler(4)
-    keep.expect(10)  # every third
-    keep.offer([lambda i=i: np.array(i) for i in range(20)], BadFiles())
+    keep = FrameSampler(4, BadFiles(), expected=10)  # every third
+    keep.offer(range(20), np.array)
     assert [int(i) for i in keep.frames] == [0, 6, 12, 18]
 
 

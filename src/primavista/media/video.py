@@ -22,7 +22,7 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.decode import DecodedItem, video_frames, video_rate
+from primavista.media.decode import timed_frames, upright, video_rate
 from primavista.media.frames import (
     Frames,
     LearnerInput,
@@ -99,53 +99,6 @@ class Lesson:
     name: str = ""
 
 
-class FrameSampler:
-    """Keeps at most `limit` frames, evenly spread over all that were offered.
-
-    Args:
-        limit: The largest number of frames to keep.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.step, self.offered = limit, 1, 0
-        self.frames: list[ImageArray] = []
-        self.on_offer: Callable[[int], None] = lambda offered: None
-
-    def expect(self, count: int) -> None:
-        """Announce how many frames will be offered, if that is known.
-
-        Then every k-th frame is kept from the start, with the least k that keeps no more than
-        `limit`; frames that would be dropped later are not decoded at all. If more frames come than
-        were announced, k is doubled as often as needed.
-
-        Args:
-            count: The number of frames.
-        """
-        self.step = max(self.step, -(-count // self.limit))
-
-    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
-        """Offer frames, in order; those that are not kept are not converted either.
-
-        Args:
-            frames: Functions that convert a frame, or errors in place of frames.
-            bad: Where frames that cannot be decoded are counted.
-        """
-        for read in frames:
-            self.offered += 1
-            self.on_offer(self.offered)
-            with bad.guard():
-                if isinstance(read, FileError):
-                    raise read
-                if self._wants(self.offered - 1):
-                    self.frames.append(read())
-
-    def _wants(self, index: int) -> bool:
-        if index % self.step == 0 and len(self.frames) == self.limit:
-            del self.frames[1::2]
-            self.step *= 2
-        return index % self.step == 0 and len(self.frames) < self.limit
-
-
 class ReportedError(FileError):
     """Raised if nothing of a source could be read and each reason has been logged already."""
 
@@ -187,6 +140,52 @@ class BadFiles:
                 self.problems.append(without_skip(error))
             if not self.quiet and not isinstance(error, ReportedError):
                 log.warning("skipped: %s", without_skip(error))
+
+
+class FrameSampler:
+    """Keeps at most `limit` frames, evenly spread over all that were offered.
+
+    Every k-th frame is kept from the start, with the least k that keeps no more than `limit` of the
+    frames that are expected; frames that would be dropped later are not decoded at all. If more
+    frames come than were expected, k is doubled as often as needed.
+
+    Args:
+        limit: The largest number of frames to keep.
+        bad: Where frames that cannot be decoded are counted.
+        expected: How many frames will be offered; 0 if that is not known.
+        progress: Called with the number of frames offered, and their total if it is known.
+    """
+
+    def __init__(
+        self, limit: int, bad: BadFiles, expected: int = 0, progress: Progress | None = None
+    ) -> None:
+        self.limit, self.bad, self.expected, self.progress = limit, bad, expected, progress
+        self.step, self.offered = max(1, -(-expected // limit)), 0
+        self.frames: list[ImageArray] = []
+
+    def offer(self, frames: Iterable[Any], convert: Callable[[Any], ImageArray]) -> None:
+        """Offer frames, in order; those that are not kept are not converted either.
+
+        Args:
+            frames: What `convert` takes, or errors in place of frames.
+            convert: Makes a frame of it.
+        """
+        for one in frames:
+            self.offered += 1
+            if self.progress is not None:
+                total = max(self.expected, self.offered) if self.expected else None
+                self.progress(self.offered, total)
+            with self.bad.guard():
+                if isinstance(one, FileError):
+                    raise one
+                if self._wants(self.offered - 1):
+                    self.frames.append(convert(one))
+
+    def _wants(self, index: int) -> bool:
+        if index % self.step == 0 and len(self.frames) == self.limit:
+            del self.frames[1::2]
+            self.step *= 2
+        return index % self.step == 0 and len(self.frames) < self.limit
 
 
 def open_frames(
@@ -235,15 +234,24 @@ def open_frames(
         FileError: If a file is missing or damaged, or a camera is lost; the message names it.
     """
     _check(size, max_frames, fps, seconds)
-    sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
+    bad = BadFiles(skip_bad)
     if isinstance(source, str) and is_live(source):
         from primavista.media.camera import CameraView
 
         view = CameraView(source, size, fps, region, stall)
-        sampler.offer(_filmed(view, seconds, progress), bad)
-        return _clip(sampler, bad, view.name)
-    _sample_files(find_media(source, bad), sampler, bad, size, fps, region, progress)
-    return _clip(sampler, bad, _describe(source))
+        sampler = FrameSampler(max_frames, bad)
+        sampler.offer(_filmed(view, seconds, progress), np.asarray)
+        return _clip(sampler, view.name)
+    paths = find_media(source, bad)
+    sampler = FrameSampler(max_frames, bad, _count(paths, fps), progress)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                sampler.offer([path], partial(read_image, size=size, region=region))
+            else:
+                frames = (frame for _, frame in timed_frames(path, fps))
+                sampler.offer(frames, partial(upright, size=size, region=region))
+    return _clip(sampler, _describe(source))
 
 
 def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames:
@@ -265,7 +273,7 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames
     return open_frames(frames, size=size)
 
 
-def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
+def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[Any]:
     """The frames of a camera, none of which may be dropped; it must film to the end."""
     from primavista.media.camera import LESSON_FRAMES, camera_frames, check_filmed
 
@@ -274,29 +282,8 @@ def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iter
         times.append(at)
         if progress is not None:
             progress(int(at - times[0]), math.ceil(seconds))
-        yield partial(np.asarray, image)
+        yield image
     check_filmed(view, times[0] + seconds - times[-1], seconds)
-
-
-def _sample_files(
-    paths: Sequence[Path],
-    sampler: FrameSampler,
-    bad: BadFiles,
-    size: int,
-    fps: float | None,
-    region: Region | None,
-    progress: Progress | None,
-) -> None:
-    total = _count(paths, fps)
-    sampler.expect(total)
-    if progress is not None:
-        sampler.on_offer = lambda offered: progress(offered, max(total, offered) if total else None)
-    for path in paths:
-        with bad.guard():
-            if is_image(path):
-                sampler.offer([partial(read_image, path, size, region)], bad)
-            else:
-                sampler.offer(video_frames(path, size, fps, region=region), bad)
 
 
 def find_media(
@@ -547,7 +534,8 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
     return sum(counts) if all(counts) else 0
 
 
-def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
+def _clip(sampler: FrameSampler, source: str) -> Clip:
+    bad = sampler.bad
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ReportedError if bad.problems else FileError
