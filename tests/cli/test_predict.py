@@ -309,7 +309,7 @@ def test_where_nothing_can_be_written_nothing_is_drawn(
     )
     assert f"cannot write in {tmp_path / 'no'}: there is no such folder" in str(gone.exception)
     system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
-    monkeypatch.setattr(sys.modules["primavista.cli.targets"], "os", system)
+    monkeypatch.setattr(sys.modules["primavista.cli.arguments"], "os", system)
     mine = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "where.mp4")
     assert f"cannot write in {tmp_path}: permission denied" in str(mine.exception)
 

@@ -17,11 +17,11 @@ from primavista.cli.arguments import (
     Threshold,
     VideoFps,
     check_model,
+    check_writable,
     load_learner,
     printable,
 )
 from primavista.cli.progress import progress_bar
-from primavista.cli.targets import check_writable
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation

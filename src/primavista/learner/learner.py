@@ -281,13 +281,13 @@ class Learner:
         if coach and lesson not in state.lessons:
             held_out = self._held_out_tests(draft, images, z, labels)
         if z is None:
-            learned = draft.learn(images, labels, progress)
+            losses = draft.learn(images, labels, progress)
         else:
-            learned = draft.learn_features(z, labels)
+            losses = draft.learn_features(z, labels)
         self._history.change_to(state.taught(draft, ids, Counter(labels), (lesson,), held_out))
         known = state.names.values()
         new = tuple(name for name in dict.fromkeys(names) if name not in known)
-        return LessonReport(lesson, dict(Counter(names)), new, learned.losses, learned.stored_bytes)
+        return LessonReport(lesson, dict(Counter(names)), new, losses, draft.stored_bytes)
 
     def _held_out_tests(
         self, draft: TaughtStrategy, images: Frames, z: Any, labels: Sequence[int]

@@ -27,7 +27,7 @@ from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
     Arrays,
-    Learned,
+    Losses,
     NetworkChoice,
     Settings,
     TaughtStrategy,
@@ -244,14 +244,18 @@ class TorchStrategy(TaughtStrategy):
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.strategy.representation.finite_features(frames, progress)
 
-    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Losses:
         """Learn one lesson from its frames, with one class id per frame."""
-        return _learned(self.strategy.learn(frames, torch.tensor(ids), progress=progress))
+        return self._losses(self.strategy.learn(frames, torch.tensor(ids), progress=progress))
 
-    def learn_features(self, z: Tensor, ids: Sequence[int]) -> Learned:
+    def learn_features(self, z: Tensor, ids: Sequence[int]) -> Losses:
         """Learn one lesson from the result of `features`, with one class id per frame."""
         assert isinstance(self.strategy, EmbeddingStrategy)
-        return _learned(self.strategy.learn_embedded(z, torch.tensor(ids)))
+        return self._losses(self.strategy.learn_embedded(z, torch.tensor(ids)))
+
+    def _losses(self, report: LearnReport) -> Losses:
+        self.stored_bytes = report.stored_bytes
+        return report.losses
 
     def judge(self, frames: Frames) -> Judgement:
         """Compute the scores and the familiarity of frames."""
@@ -294,10 +298,6 @@ class TorchStrategy(TaughtStrategy):
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
         self.strategy.derived.clear()
-
-
-def _learned(report: LearnReport) -> Learned:
-    return Learned(report.losses, report.stored_bytes)
 
 
 def equal_strategy(taught: TaughtStrategy) -> Strategy:
