@@ -185,6 +185,7 @@ class TorchStrategy(TaughtStrategy):
         self.strategy = strategy
         self.module = strategy.backbone
         self.rehearsal_free = strategy.rehearsal_free
+        self.engine, self.device = strategy.representation.engine, str(strategy.device)
         self._engine_to_use = engine
         self.threshold = CONFIDENCE_THRESHOLD
         if isinstance(strategy, OpenSet) and strategy.open_set:
@@ -199,16 +200,6 @@ class TorchStrategy(TaughtStrategy):
     def on_step(self, value: OnStep | None) -> None:
         """Set what is called after every step."""
         self.strategy.on_step = value
-
-    @property
-    def engine(self) -> str:  # type: ignore[override]
-        """What computes the features if they are frozen: "torch" or "onnx"."""
-        return self.strategy.representation.engine
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """Where the strategy computes."""
-        return str(self.strategy.device)
 
     @property
     def classes(self) -> list[int]:
@@ -292,7 +283,7 @@ class TorchStrategy(TaughtStrategy):
         check_ids(self.classes, frames)
         check_loaded(self.strategy, arrays, frames)
         if self._engine_to_use is not None:
-            self.strategy.representation.use_engine(self._engine_to_use)
+            self.engine = self.strategy.representation.use_engine(self._engine_to_use)
             self._engine_to_use = None
 
     def free_cache(self) -> None:
