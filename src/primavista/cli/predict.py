@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from primavista.cli import arguments
-from primavista.cli.arguments import (
-    check_model,
-    chosen_region,
-    load_learner,
-)
+from primavista.cli.arguments import check_model, chosen_region, load_learner
 from primavista.cli.frames import sample_frames
 from primavista.cli.recognise import Locator, Looker, Recogniser
 from primavista.errors import FileError, InputError

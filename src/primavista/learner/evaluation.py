@@ -100,11 +100,6 @@ class VideoOutcome:
         return FrameCounts.of([self])
 
     @property
-    def said(self) -> str:
-        """The answer for the whole video: "mug", "mug?" if that is only likely, or "unknown"."""
-        return UNKNOWN if self.answer is None else self.answer.said
-
-    @property
     def is_known(self) -> bool:
         """Whether the video as a whole is called known."""
         return self.answer is not None and self.answer.known

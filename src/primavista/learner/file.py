@@ -14,21 +14,9 @@ from primavista.heads.statistics import packed_size
 from primavista.learner.coach import from_records
 from primavista.learner.history import History, LearnerState
 from primavista.learner.making import check_device, restored_strategy
-from primavista.learner.strategy import (
-    BACKBONE,
-    Arrays,
-    NetworkChoice,
-    Settings,
-    TaughtStrategy,
-)
+from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Settings, TaughtStrategy
 from primavista.storage.learner_file import same_bits
-from primavista.storage.manifest import (
-    FORMAT,
-    Manifest,
-    UndoRecord,
-    check_cost,
-    parse_manifest,
-)
+from primavista.storage.manifest import FORMAT, Manifest, UndoRecord, check_cost, parse_manifest
 from primavista.storage.references import is_reference, must_be_registered
 from primavista.storage.validate import check_deviations, check_finite
 from primavista.strategies.registry import registered

@@ -30,12 +30,7 @@ from primavista.learner.coach import (
 )
 from primavista.learner.file import file_content, restore_content
 from primavista.learner.history import History, LearnerState
-from primavista.learner.lesson import (
-    AlreadyTaughtError,
-    LessonBuffer,
-    LessonFeatures,
-    LessonReport,
-)
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, LessonReport
 from primavista.learner.locating import Located, locate
 from primavista.learner.making import new_strategy
 from primavista.learner.prediction import AnswerRule, Prediction, named_predictions

@@ -10,24 +10,11 @@ import numpy as np
 from PIL import Image
 
 from primavista.arrays import softmax
-from primavista.backbones.places import (
-    Floats,
-    WindowReader,
-    interval_weights,
-    product,
-    rooted,
-)
+from primavista.backbones.places import Floats, WindowReader, interval_weights, product, rooted
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import is_known
 from primavista.learner.strategy import TaughtStrategy
-from primavista.learner.windows import (
-    AT_ONCE,
-    SIDE,
-    Level,
-    best_window,
-    levels_of,
-    window_features,
-)
+from primavista.learner.windows import AT_ONCE, SIDE, Level, best_window, levels_of, window_features
 from primavista.media.boxes import Box, non_maximum_suppression
 
 CORE = 0.65  # of a window, where the object is

@@ -23,13 +23,7 @@ from primavista.backbones.spec import Spec, check_seed, check_size
 from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
-from primavista.learner.strategy import (
-    BACKBONE,
-    Arrays,
-    NetworkChoice,
-    Settings,
-    TaughtStrategy,
-)
+from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Settings, TaughtStrategy
 from primavista.storage.settings import OptionValue
 
 SHIPPED_NETWORK, SHIPPED_WEIGHTS = SHIPPED.split("/")

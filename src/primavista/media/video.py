@@ -23,13 +23,7 @@ from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
 from primavista.media.decode import timed_frames, upright, video_rate
-from primavista.media.frames import (
-    Frames,
-    LearnerInput,
-    are_paths,
-    model_frames,
-    refuse_if_rgb,
-)
+from primavista.media.frames import Frames, LearnerInput, are_paths, model_frames, refuse_if_rgb
 from primavista.media.images import IMAGES as IMAGES
 from primavista.media.images import (
     LEARNER_SIZE,
