@@ -584,6 +584,10 @@ class Learner:
         """Return a learner with the same strategy, options and backbone that was taught nothing.
 
         It can be taught elsewhere and merged into this one.
+
+        Raises:
+            InputError: If the strategy trains the backbone: it can neither be merged nor be taught
+                nothing, since its backbone has learned.
         """
         return self._assembled(History(LearnerState(self.strategy.untaught())), self.threshold)
 

@@ -108,9 +108,9 @@ class TaughtStrategy(ABC):
     def draft(self) -> Self:
         """Return a copy that can learn on its own; a frozen representation is shared."""
 
-    @abstractmethod
     def untaught(self) -> Self:
-        """Return an equal strategy that has learned nothing."""
+        """Return an equal strategy that has learned nothing, to be merged; by default, refuse."""
+        raise self._not_mergeable()
 
     @abstractmethod
     def features(self, frames: Frames, progress: Progress | None = None) -> Any:
@@ -162,7 +162,10 @@ class TaughtStrategy(ABC):
         Raises:
             InputError: If the two cannot be merged. Nothing has changed then.
         """
-        raise InputError(
+        raise self._not_mergeable()
+
+    def _not_mergeable(self) -> InputError:
+        return InputError(
             f"{self.settings.strategy} depends on the order of its batches, so it cannot be "
             f"merged; those that can are {', '.join(MERGEABLE)}"
         )

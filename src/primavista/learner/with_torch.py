@@ -223,14 +223,6 @@ class TorchStrategy(TaughtStrategy):
         """Return a copy that can learn on its own; a frozen representation is shared."""
         return type(self)(self.settings, self.strategy.draft())
 
-    def untaught(self) -> Self:
-        """Return an equal strategy that has learned nothing."""
-        own, options = self.strategy, dict[str, Any](self.settings.options)
-        made = create(self.settings.strategy, own.backbone, seed=self.settings.seed, **options)
-        made = made.to(own.device)
-        made.representation.use_engine(own.representation.engine)
-        return type(self)(self.settings, made)
-
     def features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.strategy.representation.finite_features(frames, progress)
