@@ -15,7 +15,6 @@ from primavista.cli.arguments import (
     AsJson,
     MaxFrames,
     Threshold,
-    VideoFps,
     check_model,
     check_writable,
     load_learner,
@@ -34,7 +33,6 @@ def evaluate(
     folder: Path,
     picture: Path | None = None,
     max_frames: MaxFrames = 100,
-    fps: VideoFps = None,
     threshold: Threshold = None,
     device: str = "auto",
     as_json: AsJson = False,
@@ -57,7 +55,7 @@ def evaluate(
     check_writable(picture)
     learner = load_learner(model, device, threshold)
     with progress_bar("videos") as progress:
-        result = learner.evaluate(folder, max_frames=max_frames, fps=fps, progress=progress)
+        result = learner.evaluate(folder, max_frames=max_frames, progress=progress)
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:

@@ -359,7 +359,6 @@ def evaluate_learner(
     data: DataSet | str | Path,
     *,
     max_frames: int = 100,
-    fps: float | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Recognise all videos of a data set or of a folder and compare the answers with the truth.
@@ -368,7 +367,6 @@ def evaluate_learner(
         learner: The learner, which learns nothing from them.
         data: A data set, or a folder with one folder per object; see `Learner.evaluate`.
         max_frames: How many frames of each video, evenly spread.
-        fps: How many frames per second of the videos of a folder; None for all.
         progress: Called with the number of videos that are done, and their total.
 
     Raises:
@@ -378,7 +376,7 @@ def evaluate_learner(
     if max_frames < 1:
         raise InputError(f"max_frames must be at least 1; got {max_frames}")
     if isinstance(data, str | Path):
-        shown = list(_of_folder(Path(data).expanduser(), learner.size, max_frames, fps))
+        shown = list(_of_folder(Path(data).expanduser(), learner.size, max_frames))
     else:
         shown = list(_of_data_set(data, max_frames))
     if not shown:
@@ -407,11 +405,11 @@ def _outcome(
     return VideoOutcome(name, truth, taught, answers, fuse(predictions, learner.answer_rule))
 
 
-def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
+def _of_folder(root: Path, size: int, max_frames: int) -> Iterator[_Shown]:
     from primavista.streams.folder import lessons_of_objects
 
     for lesson in lessons_of_objects(root):
-        read = partial(open_frames, lesson.source, size=size, max_frames=max_frames, fps=fps)
+        read = partial(open_frames, lesson.source, size=size, max_frames=max_frames)
         yield os.path.relpath(lesson.name, root), lesson.label, read
 
 

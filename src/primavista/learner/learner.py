@@ -452,7 +452,6 @@ class Learner:
         data: DataSet | str | Path,
         *,
         max_frames: int = 100,
-        fps: float | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Measure how well it recognises videos that it was not taught; nothing is learned.
@@ -462,7 +461,6 @@ class Learner:
                 object, named after it, that holds videos, folders of pictures, or pictures. An
                 object that was not taught is a stranger: of it, "unknown" is the right answer.
             max_frames: How many frames of each video are recognised, evenly spread.
-            fps: How many frames per second of the videos in a folder are read; all by default.
             progress: Called with the number of videos that are done, and their total.
 
         Returns:
@@ -476,7 +474,7 @@ class Learner:
         """
         from primavista.learner.evaluation import evaluate_learner  # with data sets
 
-        return evaluate_learner(self, data, max_frames=max_frames, fps=fps, progress=progress)
+        return evaluate_learner(self, data, max_frames=max_frames, progress=progress)
 
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name.
