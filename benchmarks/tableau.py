@@ -223,7 +223,8 @@ def _places(
             across, down = dice.between(0, 1), dice.between(0, 1)
             left = round(MARGIN + across * (width - outline.width - 2 * MARGIN) - outline.left)
             top = round(MARGIN + down * (height - outline.height - 2 * MARGIN) - outline.top)
-            box = outline.moved(left, top)
+            ends = (outline.left + left, outline.top + top)
+            box = Box(*ends, ends[0] + outline.width, ends[1] + outline.height)
             free = all(box.overlap(other) <= OVERLAP * min(box.area, other.area) for other in taken)
             if free and min(box.left, box.top, width - box.right, height - box.bottom) >= 0:
                 taken.append(box)

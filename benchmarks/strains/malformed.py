@@ -17,7 +17,7 @@ from live_parts.process import TINY, Service, drawn, service
 
 from primavista import Learner
 from primavista.errors import PrimavistaError, require_extra
-from primavista.media.decode import video_frames
+from primavista.media.decode import timed_frames
 from primavista.media.images import decode_image
 from strains.endure import Step, Tally
 
@@ -77,7 +77,7 @@ class Attempts:
 
     def video(self) -> str:
         video = self.damaged(self.dice.draw.choice(self.videos))
-        return _tried("video", lambda: list(video_frames(io.BytesIO(video), 32)))
+        return _tried("video", lambda: list(timed_frames(io.BytesIO(video))))
 
     def model(self) -> str:
         """Read a damaged model; a header with other bytes but the same content may be read."""

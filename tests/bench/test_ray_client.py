@@ -37,7 +37,7 @@ protocols = ["nicv2"]
 
 LOST = """
 from primavista.errors import InputError
-from primavista.learner.distributed import ray_cluster
+from primavista.bench.ray_cluster import ray_cluster
 try:
     with ray_cluster("ray://127.0.0.1:1"):
         pass

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 OWNER = """
 import json, os, subprocess, sys
-from primavista.learner.distributed import ray_cluster
+from primavista.bench.ray_cluster import ray_cluster
 import psutil
 with ray_cluster() as ray:
     answer = ray.get(ray.remote(lambda x: x + 1).remote(2))

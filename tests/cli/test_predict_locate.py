@@ -131,12 +131,6 @@ def test_targets_that_cannot_be_written_are_refused(model, picture, extra, words
     assert words in str(said.exception)
 
 
-def test_a_camera_is_refused(model) -> None:
-    said = call("predict", model, "camera:0", "--locate")
-    assert said.exit_code != 0
-    assert "camera" in str(said.exception)
-
-
 def test_boxes_are_drawn_where_they_are_told() -> None:
     found = [Located("mug", Box(20, 60, 80, 100), 0.9)]
     drawn = np.asarray(draw_boxes(Image.new("RGB", (160, 120)), found, ["mug"]))

@@ -278,21 +278,17 @@ SECRET = "http://ann:secret@127.0.0.1:1/video"
 
 
 def test_a_password_on_the_command_line_is_warned_of(model: Path) -> None:
-    for command in ("predict", "learn"):
-        label = ["--label", "x"] if command == "learn" else []
-        result = call(command, model, SECRET, *label)
-        assert result.exit_code == 1
-        assert "env:NAME" in result.stderr
-        assert "secret" not in result.output + str(result.exception)
+    result = call("learn", model, SECRET, "--label", "x")
+    assert result.exit_code == 1
+    assert "env:NAME" in result.stderr
+    assert "secret" not in result.output + str(result.exception)
 
 
 @pytest.mark.parametrize(
     ("command", "options", "advice"),
     [
-        ("predict", ["--locate"], "primavista watch"),
-        ("predict", ["--annotate", "out.mp4"], "one video file"),
-        ("predict", ["--csv", "out.csv"], "files and folders"),
-        ("predict", ["mug.mp4"], "by itself"),
+        ("predict", [], "primavista watch"),
+        ("predict", ["mug.mp4", "--locate"], "primavista watch"),
         ("learn", [], "--label"),
     ],
 )

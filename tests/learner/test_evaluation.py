@@ -101,7 +101,7 @@ def test_the_test_sessions_of_a_data_set(learner):
     red, blue = Session(0, 1, 0, 4), Session(1, 1, 4, 8)
     data = DataSet("two", frames, (red,), (blue,), ("red", "blue"), (0, 1))
     result = learner.evaluate(data)
-    assert [(video.name, video.said, video.frames.total) for video in result.videos] == [
+    assert [(video.name, video.answer.said, video.frames.total) for video in result.videos] == [
         ("blue/1", "blue", 4)
     ]
     assert learner.evaluate(data, max_frames=2).videos[0].frames.total == 2
@@ -155,7 +155,7 @@ def test_each_of_the_three_answers_has_its_right_ones():
     assert result.video_accuracy == 2 / 4
     assert (result.strangers_known, result.strangers_unknown) == (6 / 25, 12 / 25)
     assert (result.strangers_known_videos, result.strangers_unknown_videos) == (1 / 3, 1 / 3)
-    assert [video.said for video in result.videos[:4]] == ["cup", "cup?", "unknown", "cup?"]
+    assert [video.answer.said for video in result.videos[:4]] == ["cup", "cup?", "unknown", "cup?"]
     rows, columns, counts = result.confusion()
     assert (rows, columns) == (["cup", "mug", "pen"], ["cup", "mug", "unknown"])
     assert counts == [[8, 3, 4], [4, 1, 4], [13, 0, 12]]

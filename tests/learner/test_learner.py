@@ -367,7 +367,7 @@ def test_progress_rises_to_its_total(strategy):
 
 
 def test_arguments_that_would_have_no_effect_are_refused():
-    with pytest.raises(InputError, match="leave out first_batch"):
+    with pytest.raises(InputError, match="no option first_batch"):
         tiny("ncm", first_batch=True)
     with pytest.raises(InputError, match="width is for backbones by name"):
         Learner("ncm", backbone=torch.nn.Flatten(), size=8, width=0.5)

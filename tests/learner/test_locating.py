@@ -10,7 +10,6 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.backbones.places import Place, WindowReader, interval_weights
 from primavista.backbones.reference import generic_frames
-from primavista.learner.best_window import BestWindow, best_window, estimate
 from primavista.learner.boxed import connected
 from primavista.learner.locating import (
     BOX_PRIOR,
@@ -26,7 +25,14 @@ from primavista.learner.locating import (
     extents,
     find,
 )
-from primavista.learner.windows import Level, level_sizes, levels_of
+from primavista.learner.windows import (
+    BestWindow,
+    Level,
+    best_window,
+    estimate,
+    level_sizes,
+    levels_of,
+)
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.networks.base import build
 from primavista.networks.maps import MapBackbone

@@ -134,6 +134,8 @@ def test_what_does_not_match_is_named(tmp_path):
         InputError, match=r"depends on the order.*those that can are prima, ncm, lda"
     ):
         taught(FIRST, strategy="cwr*").merge(taught([("cup", 2)], strategy="cwr*"))
+    with pytest.raises(InputError, match="naive depends on the order"):
+        tiny("naive").untaught()
     with pytest.raises(FileError, match="cannot read"):
         a.merge(tmp_path / "missing.pv")
     assert a.labels == ["mug", "kettle"]

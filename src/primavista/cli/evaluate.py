@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,32 +15,24 @@ from primavista.cli.arguments import (
     AsJson,
     MaxFrames,
     Threshold,
-    VideoFps,
     check_model,
+    check_writable,
     load_learner,
     printable,
 )
-from primavista.cli.csv_file import write_csv
 from primavista.cli.progress import progress_bar
-from primavista.cli.targets import check_writable
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation
 
 MOST_COLUMNS = 12  # of the confusion matrix on a terminal
-MOST_CONFUSED = 10  # pairs that are listed if the matrix is larger
-CSV_ANSWER = ("said", "answer", "label", "right")
-CSV_FRAMES = ("known", "known_right", "likely", "likely_right", "unknown", "unknown_right")
-CSV_COLUMNS = ("video", "object", "taught", *CSV_ANSWER, "frames", *CSV_FRAMES, "problem")
 
 
 def evaluate(
     model: Path,
     folder: Path,
     picture: Path | None = None,
-    csv: Path | None = None,
     max_frames: MaxFrames = 100,
-    fps: VideoFps = None,
     threshold: Threshold = None,
     device: str = "auto",
     as_json: AsJson = False,
@@ -54,47 +45,29 @@ def evaluate(
     read is named, the others go on, and the exit code is 1.
 
     Examples: `primavista evaluate kitchen.pv test-videos/`,
-    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
+    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png`
 
     Args:
         folder: One folder per object, named after it, with videos or folders of pictures.
         picture: Write the confusion matrix as a picture, e.g. confusion.png.
-        csv: Write one row per video, e.g. videos.csv.
     """
     check_model(model, folder)
-    for target in (picture, csv):
-        check_writable(target)
+    check_writable(picture)
     learner = load_learner(model, device, threshold)
     with progress_bar("videos") as progress:
-        result = learner.evaluate(folder, max_frames=max_frames, fps=fps, progress=progress)
+        result = learner.evaluate(folder, max_frames=max_frames, progress=progress)
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
         _print(result)
-    if csv is not None:
-        write_csv(csv, CSV_COLUMNS, _rows(result))
     if picture is not None:
         from primavista.report.confusion import draw_answers
 
         draw_answers(picture, *result.confusion())
-    for target in (picture, csv):
-        if target is not None and not as_json:
-            typer.echo(f"wrote {printable(str(target))}")
+        if not as_json:
+            typer.echo(f"wrote {printable(str(picture))}")
     if result.failed:
         raise typer.Exit(1)
-
-
-def _rows(result: Evaluation) -> list[tuple[object, ...]]:
-    """The rows of the CSV file, one per video."""
-    rows: list[tuple[object, ...]] = []
-    for video in result.videos:
-        answer: tuple[object, ...] = ("",) * len(CSV_ANSWER)
-        if video.answer is not None:
-            fused = video.answer
-            answer = (fused.said, fused.answer, fused.label, video.is_right)
-        frames = (video.frames.total, *(getattr(video.frames, name) for name in CSV_FRAMES))
-        rows.append((video.name, video.truth, video.taught, *answer, *frames, video.problem))
-    return rows
 
 
 def _print(result: Evaluation) -> None:
@@ -122,22 +95,14 @@ def _print(result: Evaluation) -> None:
 
 
 def _print_confusion(result: Evaluation, console: Console) -> None:
-    """Print the confusion matrix, or only the most frequent mistakes if it is too wide."""
+    """Print the confusion matrix, unless it is too wide."""
     rows, columns, counts = result.confusion()
-    if not rows:
+    if len(columns) > MOST_COLUMNS:
+        console.print("--picture draws the confusion matrix, --json has its numbers", style="dim")
         return
-    if len(columns) <= MOST_COLUMNS:
-        table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for name, row in zip(rows, counts, strict=True):
-            table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
-        console.print(table)
-        return
-    mistakes: Counter[str] = Counter()
+    table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
     for name, row in zip(rows, counts, strict=True):
-        for answer, count in zip(columns[:-1], row, strict=False):  # the last one is "unknown"
-            if answer != name:
-                mistakes[f"{name} was taken for {answer}"] = int(count)
-    for mistake, count in (+mistakes).most_common(MOST_CONFUSED):
-        console.print(Text(printable(f"{mistake} in {count} frames")))
+        table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
+    console.print(table)

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from primavista.cli.arguments import printable
-from primavista.cli.targets import check_copy
+from primavista.cli.arguments import check_copy, printable
 from primavista.errors import require_extra
 
 

@@ -59,15 +59,9 @@ def describe(path: Path) -> dict[str, Any]:
     advice = advise(tests, {one.id: one.name for one in manifest.classes})
     return {
         "file": str(path),
-        "format": manifest.format,
         "bytes": path.stat().st_size,
         "sha256": learner_file.digest(arrays, raw),
-        "strategy": manifest.strategy.model_dump(),
-        "backbone": manifest.backbone.model_dump(),
-        "engine": manifest.engine,
-        "threshold": manifest.threshold,
-        "classes": [one.model_dump(exclude_defaults=True) for one in manifest.classes],
-        "lessons": list(manifest.lessons),
+        **manifest.model_dump(exclude={"next_id"}),
         "advice": [asdict(one) for one in advice],
         "undo": manifest.undo is not None,
         "tensor_bytes": dict(sizes),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 from rich.console import Console
@@ -23,23 +24,42 @@ from primavista.cli.arguments import (
     warn_of_password,
 )
 from primavista.cli.progress import ShowStage, resumable, stages
-from primavista.errors import InputError
+from primavista.errors import InputError, PrimavistaError
+from primavista.media.addresses import is_live, live_name
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
-    from primavista.learner.teaching import LessonOutcome
-    from primavista.media.video import Camera, Lesson, MediaFiles
+    from primavista.media.video import Lesson
 
-    SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
-
-HERE, RAY = "here", "ray"
-ALREADY_TAUGHT = "already taught"
+Status: TypeAlias = Literal["learned", "already taught", "failed"]
+ALREADY_TAUGHT: Status = "already taught"
 ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
     "If you forgot it on purpose, use --again. A trace of the first lesson stays in the statistics "
     "that all objects share, and then counts twice."
 )
+
+
+@dataclass(frozen=True)
+class LessonOutcome:
+    """The outcome of one lesson.
+
+    Attributes:
+        status: "learned", "already taught" (and so left out), or "failed".
+        id: Its id, if its frames could be read.
+        frames: The number of frames that were learned.
+        seconds: The time that opening and learning took.
+        note: What was thinned or left out of its source.
+        reason: Why it failed.
+    """
+
+    status: Status
+    id: str = ""
+    frames: int = 0
+    seconds: float = 0.0
+    note: str = ""
+    reason: str = ""
 
 
 def learn(
@@ -59,7 +79,6 @@ def learn(
     skip_bad: bool = False,
     again: bool = False,
     no_coach: bool = False,
-    on: str = HERE,
     device: str = "auto",
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -75,9 +94,6 @@ def learn(
 
     `--threshold` is kept in the file, also if there is nothing new to learn.
 
-    With `--on ray` the machines of a cluster learn parts of the lessons, which are merged in order,
-    with the same result. This is for strategies that can be merged: prima, ridge, lda, ncm.
-
     Args:
         sources: Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://...,
             env:NAME); one lesson each, in this order.
@@ -89,13 +105,11 @@ def learn(
         seconds: How long to record from a camera.
         again: Teach a lesson again that was taught before.
         no_coach: Do not test known objects first: faster, no advice.
-        on: here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.
     """
+    from primavista.learner.coach import lessons_to_test
     from primavista.learner.learner import open_learner
     from primavista.storage.disk import file_lock
 
-    if on not in (HERE, RAY) and not on.startswith(f"{RAY}://"):
-        raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
     check_model(model, sources[0])
     register_named(strategy, backbone)
     how: dict[str, Any] = {"max_frames": max_frames, "fps": fps, "skip_bad": skip_bad}
@@ -111,29 +125,27 @@ def learn(
         learner = open_learner(target, device=device, **options)
         changed = threshold not in (None, learner.threshold)
         learner.threshold = learner.threshold if threshold is None else threshold
-        if on == HERE:
-            parts = _learn_here(learner, lessons, show, again, not no_coach, how)
-        else:
-            parts = _learn_on_cluster(learner, lessons, show, again, on, how)
+        # the coach advises by the last lessons of each object: testing others would be in vain
+        tested = lessons_to_test([lesson.label for lesson in lessons])
         statuses: Counter[str] = Counter()
-        for outcomes in parts:
-            if any(outcome.status == "learned" for outcome in outcomes):
+        for number, (lesson, test) in enumerate(zip(lessons, tested, strict=True), 1):
+            refuse = () if again else learner.lessons
+            coach = test and not no_coach
+            outcome = learn_lesson(learner, lesson, show, how, refuse=refuse, coach=coach)
+            if outcome.status == "learned":
                 learner.save(target)
-            for outcome in outcomes:
-                number = statuses.total()
-                lesson = lessons[number]
-                # `print` alone takes away the bar before it writes; rich and click write behind it
-                if as_json:
-                    record = {"lesson": number + 1, "of": len(lessons), "label": lesson.label}
-                    print(json.dumps(record | {"source": lesson.name, **asdict(outcome)}))
-                else:
-                    console = Console(highlight=False)
-                    with console.capture() as line:
-                        text = _outcome_text(lesson, outcome, learner.labels)
-                        console.print(text, soft_wrap=True)
-                    print(line.get(), end="")
-                statuses[outcome.status] += 1
-                bars.advance(bars.task_ids[0])
+            # `print` alone takes away the bar before it writes; rich and click write behind it
+            if as_json:
+                record = {"lesson": number, "of": len(lessons), "label": lesson.label}
+                print(json.dumps(record | {"source": lesson.name, **asdict(outcome)}))
+            else:
+                console = Console(highlight=False)
+                with console.capture() as line:
+                    text = _outcome_text(lesson, outcome, learner.labels)
+                    console.print(text, soft_wrap=True)
+                print(line.get(), end="")
+            statuses[outcome.status] += 1
+            bars.advance(bars.task_ids[0])
         if changed and not statuses["learned"] and target.exists():
             learner.save(target)
     _print_end(learner, target, statuses, as_json)
@@ -141,62 +153,50 @@ def learn(
         raise typer.Exit(1)
 
 
-def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson]:
+def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     """Find the lessons of all sources, in their order, before any of them is taught.
 
     A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
     Without a label it holds one such folder per object, named after it. The name of a lesson is the
     path of its source.
     """
-    from primavista.media.video import Camera, Lesson, find_source, lessons_of_object
+    from primavista.media.video import Lesson, find_media, lessons_of_object
     from primavista.streams.folder import lessons_of_objects
 
-    found: list[SourceLesson] = []
+    found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()
         if source.strip() and path.is_dir():
             found += lessons_of_objects(path) if label is None else lessons_of_object(path, label)
             continue
-        media, name = find_source(source), source
-        if isinstance(media, Camera):
-            name = media.name
+        files: str | tuple[Path, ...]
+        if is_live(source):
+            files, name = source, live_name(source)
             warn_of_password(source)
+        else:
+            files, name = tuple(find_media(source)), source
         if label is None:
             raise InputError(
                 f"what does {name} show? Say it with --label mug "
                 "(only a folder of folders has names in it)"
             )
-        found.append(Lesson(label, media, name))
+        found.append(Lesson(label, files, name))
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
-def _learn_here(
-    learner: Learner,
-    lessons: Sequence[SourceLesson],
-    show: ShowStage,
-    again: bool,
-    coach: bool,
-    how: dict[str, Any],
-) -> Iterator[list[LessonOutcome]]:
-    """Learn one lesson after the other; yield the outcome of each, before the next one begins."""
-    from primavista.learner.coach import lessons_to_test
-
-    # the coach advises by the last lessons of each object: testing others would be in vain
-    tested = lessons_to_test([lesson.label for lesson in lessons])
-    for lesson, test in zip(lessons, tested, strict=True):
-        refuse = () if again else learner.lessons
-        yield [learn_shown(learner, lesson, show, refuse=refuse, coach=coach and test, **how)]
-
-
-def learn_shown(
-    learner: Learner, lesson: SourceLesson, show: ShowStage, **how: Any
+def learn_lesson(
+    learner: Learner, lesson: Lesson, show: ShowStage, how: dict[str, Any], **teaching: Any
 ) -> LessonOutcome:
-    """Learn one lesson, and show how far its reading and its learning are."""
-    from primavista.learner.teaching import learn_lesson
-    from primavista.media.video import Camera
+    """Open the source of a lesson and learn its frames; show how far that is.
+
+    A lesson that fails changes nothing. `how` are arguments of `open_frames`, and `teaching` those
+    of `Learner.learn`.
+    """
+    from primavista.learner.lesson import AlreadyTaughtError
+    from primavista.media.video import open_frames
 
     stage = f"reading {lesson.name}"
-    if isinstance(lesson.source, Camera):
+    if isinstance(lesson.source, str):
         stage = f"show {lesson.label} to {lesson.name} for {how['seconds']:g} s"
     show(stage)
 
@@ -206,37 +206,22 @@ def learn_shown(
         else:
             show(f"learning {lesson.label}", done, total)
 
-    return learn_lesson(learner, lesson, reading=partial(show, stage), learning=learning, **how)
+    began = time.monotonic()
+    try:
+        clip = open_frames(lesson.source, size=learner.size, progress=partial(show, stage), **how)
+        report = learner.learn(clip, lesson.label, progress=learning, **teaching)
+    except AlreadyTaughtError as error:
+        return LessonOutcome(ALREADY_TAUGHT, error.lesson_id)
+    except PrimavistaError as error:
+        return LessonOutcome("failed", reason=str(error))
+    except (RuntimeError, MemoryError) as error:  # mostly out of memory
+        advice = "Nothing was changed; with fewer frames it may fit (--max-frames 200)"
+        return LessonOutcome("failed", reason=f"{type(error).__name__}: {error}. {advice}")
+    seconds = round(time.monotonic() - began, 3)
+    return LessonOutcome("learned", report.id, report.total, seconds, clip.note)
 
 
-def _learn_on_cluster(
-    learner: Learner,
-    lessons: Sequence[SourceLesson],
-    show: ShowStage,
-    again: bool,
-    on: str,
-    how: dict[str, Any],
-) -> Iterator[list[LessonOutcome]]:
-    """Learn all lessons on the machines of a cluster; yield the outcomes of each merged part."""
-    from primavista.learner.distributed import ray_cluster, teach
-    from primavista.learner.teaching import learn_lesson
-    from primavista.media.video import Camera, MediaFiles
-
-    resolved: list[SourceLesson] = []
-    for lesson in lessons:
-        if isinstance(lesson.source, Camera) or again:
-            raise InputError(
-                "on a cluster, cameras cannot be seen and no lesson can be taught again: "
-                "leave out --on"
-            )
-        paths = tuple(path.resolve() for path in lesson.source.paths)
-        resolved.append(replace(lesson, source=MediaFiles(paths)))
-    with ray_cluster("" if on == RAY else on) as ray:
-        show("learning on the cluster")
-        yield from teach(learner, resolved, ray, partial(learn_lesson, **how))
-
-
-def _outcome_text(lesson: SourceLesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:
+def _outcome_text(lesson: Lesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:
     """Return the line that is printed about one lesson, in the markup of rich."""
     name = f"[bold]{escape(printable(lesson.label))}[/bold]"
     source = escape(printable(lesson.name))

@@ -1,27 +1,24 @@
-"""What frames show: the predictions of a learner, their lines on the terminal and their JSON."""
+"""What frames show, as lines on the terminal and as JSON: predictions, or objects with boxes."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import printable
 from primavista.cli.frames import SampledFrame
-from primavista.media.addresses import is_live
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from primavista.learner.learner import Learner
-    from primavista.learner.prediction import Answer, Prediction
+    from primavista.learner.locating import Located
+    from primavista.learner.prediction import Prediction
 
 BAR_WIDTH = 12  # characters
 FIELDS = ("label", "answer", "known", "confidence", "familiarity", "scores")
@@ -34,7 +31,7 @@ class Sighting:
     Attributes:
         frame: The frame.
         alone: What it shows by itself.
-        recent: What the last second of its video or camera shows; the same as `alone` for an image.
+        recent: What the last second of its video shows; the same as `alone` for an image.
     """
 
     frame: SampledFrame
@@ -43,7 +40,7 @@ class Sighting:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The JSON of the frame: what it shows and, in a video or of a camera, `recent`."""
+        """The JSON of the frame: what it shows and, in a video, `recent`."""
         record = self.frame.record | as_fields(self.alone)
         if self.frame.seconds is None:
             return record
@@ -53,7 +50,7 @@ class Sighting:
 class Recogniser:
     """Recognises frames, alone and together with the frames of the second before them.
 
-    It prints one line per frame, and at the end one per video, or the majority vote.
+    It prints one line per frame, and at the end one per video, or one for all pictures.
 
     Args:
         learner: The learner.
@@ -75,36 +72,25 @@ class Recogniser:
         self.top, self.as_json, self.quiet, self.named = top, as_json, quiet, named
         # aligns the columns; a likely name has a question mark
         self.width = max(len(UNKNOWN), *(len(name) + 1 for name in learner.labels), 0)
-        self.votes = Votes()  # of all frames
-        self.videos: dict[str, list[Prediction]] = {}  # what the frames of each video file show
+        self.seen: list[Prediction] = []  # what all frames show
+        self.videos: dict[str, list[Prediction]] = {}  # those of each video file
         self.console = Console(highlight=False)
         self._source, self._watch = "", learner.watch()
 
-    def look(self, frames: Sequence[SampledFrame]) -> list[Sighting]:
-        """Recognise the next frames."""
-        import numpy as np
-
-        predictions = self.learner.predict(np.stack([frame.image for frame in frames]))
-        return [self._seen(*pair) for pair in zip(frames, predictions, strict=True)]
-
-    def _seen(self, frame: SampledFrame, alone: Prediction) -> Sighting:
+    def look(self, frame: SampledFrame) -> Sighting:
+        """Recognise the next frame."""
+        alone = self.learner.predict(frame.image)
         if frame.seconds is None:
             return Sighting(frame, alone, alone)
         if frame.source != self._source:
             self._source, self._watch = frame.source, self.learner.watch()
         return Sighting(frame, alone, self._watch.add(frame.image, alone, frame.seconds))
 
-    def draw(self, picture: Image.Image, sighting: Sighting) -> Image.Image:
-        """Return a copy of a picture with the answer of the last second drawn into it."""
-        from primavista.cli.annotate import draw
-
-        return draw(picture, sighting.recent)
-
     def report(self, sighting: Sighting) -> None:
         """Count one frame and print its line."""
         frame, alone = sighting.frame, sighting.alone
-        self.votes.add(alone)
-        if frame.seconds is not None and not is_live(frame.source):
+        self.seen.append(alone)
+        if frame.seconds is not None:
             self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
             print(json.dumps(sighting.record))
@@ -112,7 +98,7 @@ class Recogniser:
             self.console.print(self._line(frame, sighting.recent), soft_wrap=True)
 
     def close(self, skipped: int) -> None:
-        """Print what each video shows, or the vote of all frames, and what was skipped."""
+        """Print what each video shows, or how often each object was seen, and what was skipped."""
         from primavista.learner.watch import fuse
 
         rule = self.learner.answer_rule
@@ -125,37 +111,26 @@ class Recogniser:
             print(json.dumps({"summary": {**self._summary(skipped), "videos": videos}}))
             return
         for source, answer in fused.items():
-            where = f"{Path(source).name}: " if len(fused) > 1 else ""
-            self._print_vote(answer.label, answer.answer, tally(self.videos[source]), where)
-        if not self.videos and self.votes.total > 1:
-            self._print_vote(*self.votes.winner(), self.votes)
+            where = escape(printable(f"{Path(source).name}: ")) if len(fused) > 1 else ""
+            counts = Counter(map(_name, self.videos[source]))
+            total, same = counts.total(), counts.pop(_name(answer), 0)
+            others = f" ({_listed(counts)})" if counts else ""
+            line = f"{where}{_marked_up(answer)}: {same} of {total} frames{others}"
+            self.console.print(line, soft_wrap=True)
+        if not self.videos and len(self.seen) > 1:
+            line = f"{len(self.seen)} frames: {_listed(Counter(map(_name, self.seen)))}"
+            self.console.print(line, soft_wrap=True)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
     def _summary(self, skipped: int) -> dict[str, Any]:
-        (label, answer), votes = self.votes.winner(), self.votes
         return {
-            "label": label,
-            "answer": answer,
-            "share": votes.naming(label) / votes.total if votes.total else 0.0,
-            "frames": votes.total,
-            "votes": dict(votes.known),
-            "likely": dict(votes.likely),
-            "unknown": votes.unknown,
+            "frames": len(self.seen),
+            "votes": Counter(one.label for one in self.seen if one.answer == "known"),
+            "likely": Counter(one.label for one in self.seen if one.answer == "likely"),
+            "unknown": sum(one.answer == "unknown" for one in self.seen),
             "skipped": skipped,
         }
-
-    def _print_vote(self, label: str | None, answer: Answer, votes: Votes, where: str = "") -> None:
-        """Print an answer, how many frames name the same object, and what the others show."""
-        said = label if answer != "unknown" else None
-        others = [f"{name} {n}" for name, n in votes.named().most_common() if name != said]
-        if said is not None and votes.unknown:
-            others.append(f"{UNKNOWN} {votes.unknown}")
-        rest = f" ({', '.join(others)})" if others else ""
-        text = f"{votes.naming(said)} of {votes.total} frames{rest}"
-        name = _marked_up(said, answer)
-        line = f"{escape(printable(where))}{name}: {escape(printable(text))}"
-        self.console.print(line, soft_wrap=True)
 
     def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
         where = escape(printable(Path(frame.source).name))
@@ -169,7 +144,7 @@ class Recogniser:
             candidates = f"(most like {', '.join(names)})" if names else ""
             blank = " " * (BAR_WIDTH + 6)
             return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {blank}  {candidates}[/dim]".rstrip()
-        name = _marked_up(prediction.label, prediction.answer, self.width)
+        name = _marked_up(prediction, self.width)
         others = [
             f"{name} {100 * share:.0f} %" for name, (_, share) in zip(names, ranked, strict=True)
         ]
@@ -188,73 +163,22 @@ def as_fields(prediction: Prediction) -> dict[str, Any]:
     return {name: getattr(prediction, name) for name in FIELDS}
 
 
-def _marked_up(label: str | None, answer: Answer, width: int = 0) -> str:
+def _marked_up(prediction: Prediction, width: int = 0) -> str:
     """Return an answer in the markup of rich: a likely name has a question mark and is amber."""
-    if label is None or answer == "unknown":
-        return f"[bold]{UNKNOWN:<{width}}[/bold]"
-    text = printable(label) if answer == "known" else f"{printable(label)}?"
-    style = "bold" if answer == "known" else "bold yellow"
-    return f"[{style}]{escape(f'{text:<{width}}')}[/{style}]"
+    style = "bold yellow" if prediction.answer == "likely" else "bold"
+    return f"[{style}]{escape(f'{printable(prediction.said):<{width}}')}[/{style}]"
 
 
-@dataclass
-class Votes:
-    """How many frames, each by itself, show which object.
-
-    Attributes:
-        known: The frames in which an object is known, by name.
-        likely: The frames in which it is likely, by name.
-        unknown: The frames that show neither.
-    """
-
-    known: Counter[str] = field(default_factory=Counter)
-    likely: Counter[str] = field(default_factory=Counter)
-    unknown: int = 0
-
-    def add(self, prediction: Prediction) -> None:
-        """Count a frame."""
-        if prediction.label is None or prediction.answer == "unknown":
-            self.unknown += 1
-        else:
-            votes = self.known if prediction.known else self.likely
-            votes[prediction.label] += 1
-
-    @property
-    def total(self) -> int:
-        """The number of frames."""
-        return self.named().total() + self.unknown
-
-    def named(self) -> Counter[str]:
-        """Count the frames in which an object is known or likely, by name."""
-        return self.known + self.likely
-
-    def naming(self, label: str | None) -> int:
-        """Count the frames that name an object; None counts those that are unknown."""
-        return self.unknown if label is None else self.named()[label]
-
-    def winner(self) -> tuple[str | None, Answer]:
-        """Return the name with the most frames, known if it is in half of them, or unknown.
-
-        >>> Votes(Counter(mug=2), Counter(cup=1), 2).winner()
-        ('mug', 'known')
-        >>> Votes(Counter(mug=1), unknown=2).winner()
-        (None, 'unknown')
-        >>> Votes(Counter(mug=1), Counter(mug=2)).winner()
-        ('mug', 'likely')
-        """
-        best = self.named().most_common(1)
-        if not best or best[0][1] < self.unknown:
-            return None, "unknown"
-        label, count = best[0]
-        return label, "known" if 2 * self.known[label] >= count else "likely"
+def _name(prediction: Prediction) -> str:
+    """Return the name of the object that is known or likely, or "unknown"."""
+    if prediction.label is None or prediction.answer == "unknown":
+        return UNKNOWN
+    return prediction.label
 
 
-def tally(predictions: Iterable[Prediction]) -> Votes:
-    """Count the frames that show each object."""
-    votes = Votes()
-    for one in predictions:
-        votes.add(one)
-    return votes
+def _listed(counts: Counter[str]) -> str:
+    names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+    return escape(printable(names))
 
 
 def format_time(seconds: float) -> str:
@@ -265,3 +189,55 @@ def format_time(seconds: float) -> str:
     """
     tenths = int(seconds * 10 + 1e-6)
     return f"{tenths // 600}:{tenths // 10 % 60:02d}.{tenths % 10}"
+
+
+class Found(NamedTuple):
+    """A whole picture, or a frame of a video, and the objects in it, the best first."""
+
+    frame: SampledFrame
+    objects: list[Located]
+
+
+class Locator:
+    """Finds objects anywhere in whole pictures, and prints one line per object, or JSON.
+
+    Args:
+        learner: The learner.
+        as_json: Print JSON for scripts instead of text.
+        named: Print the name of the video in each line, because there are several.
+    """
+
+    size = None
+
+    def __init__(self, learner: Learner, as_json: bool, named: bool) -> None:
+        self.learner, self.as_json, self.named = learner, as_json, named
+
+    def look(self, frame: SampledFrame) -> Found:
+        """Search a frame."""
+        return Found(frame, self.learner.locate(frame.image))
+
+    def report(self, found: Found) -> None:
+        """Print what was found in one frame; the boxes are in pixels."""
+        frame, objects = found
+        if self.as_json:
+            print(json.dumps(frame.record | {"objects": [asdict(one) for one in objects]}))
+            return
+        where = Path(frame.source).name
+        if frame.seconds is not None:
+            time = f"{frame.seconds:.1f} s"
+            where = f"{where} {time}" if self.named else time
+        if not objects:
+            print(f"{printable(where)}: nothing")
+        for one in objects:
+            box = one.box
+            ends = f"({box.left:.0f}, {box.top:.0f}) - ({box.right:.0f}, {box.bottom:.0f})"
+            said = f"{one.label} {100 * one.confidence:.0f} % at {ends}"
+            print(printable(f"{where}: {said}"))
+
+    def close(self, skipped: int) -> None:
+        """Print how many files and frames were skipped."""
+        if skipped and not self.as_json:
+            print(f"skipped {skipped} that could not be decoded")
+
+
+Looker: TypeAlias = Recogniser | Locator

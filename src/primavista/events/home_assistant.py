@@ -62,10 +62,6 @@ class Topics:
         """Return the topic that says `ON` while an object is seen."""
         return f"{self.root}/seen/{topic_id(label)}"
 
-    def seen_config(self, label: str, prefix: str = PREFIX) -> str:
-        """Return the discovery topic of the sensor of one object."""
-        return f"{prefix}/binary_sensor/{self.node}/seen_{topic_id(label)}/config"
-
 
 def discovery(
     topics: Topics, labels: Sequence[str], prefix: str = PREFIX

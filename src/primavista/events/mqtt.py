@@ -103,7 +103,7 @@ class MqttSink:
             self._labels = [label for label in labels if label != NOTHING]
             changes = {self.topics.seen(label): "" for label in gone}
             if self._prefix is not None:
-                changes |= {self.topics.seen_config(label, self._prefix): "" for label in gone}
+                changes |= dict.fromkeys(discovery(self.topics, gone, self._prefix), "")
                 found = discovery(self.topics, self._labels, self._prefix)
                 changes |= {topic: json.dumps(message) for topic, message in found.items()}
             self._publish(changes | self._seen_states())

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
-if TYPE_CHECKING:
-    from primavista.storage.manifest import AnswerRecord
+from primavista.storage.manifest import AnswerCount
 
 NOTHING = "nothing"  # the name of lessons that show the background
 TEST_FRAMES = 10  # of each object of a lesson, evenly spaced
@@ -30,21 +29,6 @@ Kind = Literal[
     "second object", "confused", "another side", "another place", "once more", "good enough"
 ]
 ORDER: tuple[Kind, ...] = get_args(Kind)
-
-
-@dataclass(frozen=True)
-class AnswerCount:
-    """The number of held-out frames of one lesson that got one answer.
-
-    Args:
-        id: The class id that the frames were taken for.
-        frames: How many frames.
-        known: How many of them counted as known.
-    """
-
-    id: int
-    frames: int
-    known: int
 
 
 # How one lesson of one object was answered before it was learned, by ascending id.
@@ -160,7 +144,8 @@ def count_answers(
         as_known[label, answer] += int(is_known)
     tests: dict[int, list[AnswerCount]] = {}
     for (label, answer), count in sorted(frames.items()):
-        tests.setdefault(label, []).append(AnswerCount(answer, count, as_known[label, answer]))
+        one = AnswerCount(id=answer, frames=count, known=as_known[label, answer])
+        tests.setdefault(label, []).append(one)
     return {label: (tuple(test),) for label, test in tests.items()}
 
 
@@ -194,21 +179,12 @@ def with_ids(tests: HeldOutTests, ids: Mapping[int, int]) -> dict[int, tuple[Hel
 
 
 def _answers_with_ids(test: HeldOutTest, ids: Mapping[int, int]) -> HeldOutTest:
-    moved = [AnswerCount(ids[one.id], one.frames, one.known) for one in test if one.id in ids]
+    moved = [one.model_copy(update={"id": ids[one.id]}) for one in test if one.id in ids]
     return tuple(sorted(moved, key=lambda one: one.id))
 
 
-def to_records(tests: Sequence[HeldOutTest]) -> list[list[dict[str, int]]]:
-    """Return the tests of one object as they go into the manifest of a file.
-
-    Args:
-        tests: Its tests, oldest first.
-    """
-    return [[asdict(one) for one in test] for test in tests]
-
-
 def from_records(
-    records: Mapping[int, Iterable[Iterable[AnswerRecord]]],
+    records: Mapping[int, Iterable[Iterable[AnswerCount]]],
 ) -> dict[int, tuple[HeldOutTest, ...]]:
     """Return the tests that a manifest holds.
 
@@ -216,12 +192,7 @@ def from_records(
         records: The tests of each class id in the file. Answers that name another id are left out:
             that object may have been forgotten.
     """
-    tests = {
-        i: tuple(
-            tuple(AnswerCount(one.id, one.frames, one.known) for one in test) for test in found
-        )
-        for i, found in records.items()
-    }
+    tests = {i: tuple(map(tuple, found)) for i, found in records.items()}
     return with_tests({}, with_ids(tests, {i: i for i in records}))
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -17,7 +18,6 @@ from primavista.learner.prediction import Answer, Prediction
 from primavista.learner.watch import fuse
 from primavista.media.frames import Frames, Selection
 from primavista.media.video import open_frames
-from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.names import UNKNOWN
 
@@ -98,11 +98,6 @@ class VideoOutcome:
     def frames(self) -> FrameCounts:
         """The frames that were recognised."""
         return FrameCounts.of([self])
-
-    @property
-    def said(self) -> str:
-        """The answer for the whole video: "mug", "mug?" if that is only likely, or "unknown"."""
-        return UNKNOWN if self.answer is None else self.answer.said
 
     @property
     def is_known(self) -> bool:
@@ -310,9 +305,9 @@ class Evaluation:
         rows, columns, counts = self.confusion()
         matrix = [(name, *row) for name, row in zip(rows, counts, strict=True)]
         return (
-            html_table(summary, caption="Evaluation")
-            + html_table(objects, header=("shown", "videos right", *ANSWERS), caption=FRAMES)
-            + html_table(matrix, header=("shown \\ answer", *columns), caption="frames")
+            _html_table("Evaluation", (), summary)
+            + _html_table(FRAMES, ("shown", "videos right", *ANSWERS), objects)
+            + _html_table("frames", ("shown \\ answer", *columns), matrix)
         )
 
     def _read(self, taught: bool) -> list[VideoOutcome]:
@@ -364,7 +359,6 @@ def evaluate_learner(
     data: DataSet | str | Path,
     *,
     max_frames: int = 100,
-    fps: float | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Recognise all videos of a data set or of a folder and compare the answers with the truth.
@@ -373,7 +367,6 @@ def evaluate_learner(
         learner: The learner, which learns nothing from them.
         data: A data set, or a folder with one folder per object; see `Learner.evaluate`.
         max_frames: How many frames of each video, evenly spread.
-        fps: How many frames per second of the videos of a folder; None for all.
         progress: Called with the number of videos that are done, and their total.
 
     Raises:
@@ -383,7 +376,7 @@ def evaluate_learner(
     if max_frames < 1:
         raise InputError(f"max_frames must be at least 1; got {max_frames}")
     if isinstance(data, str | Path):
-        shown = list(_of_folder(Path(data).expanduser(), learner.size, max_frames, fps))
+        shown = list(_of_folder(Path(data).expanduser(), learner.size, max_frames))
     else:
         shown = list(_of_data_set(data, max_frames))
     if not shown:
@@ -412,11 +405,11 @@ def _outcome(
     return VideoOutcome(name, truth, taught, answers, fuse(predictions, learner.answer_rule))
 
 
-def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
+def _of_folder(root: Path, size: int, max_frames: int) -> Iterator[_Shown]:
     from primavista.streams.folder import lessons_of_objects
 
     for lesson in lessons_of_objects(root):
-        read = partial(open_frames, lesson.source, size=size, max_frames=max_frames, fps=fps)
+        read = partial(open_frames, lesson.source, size=size, max_frames=max_frames)
         yield os.path.relpath(lesson.name, root), lesson.label, read
 
 
@@ -444,3 +437,11 @@ def _share(frames: FrameCounts, *counts: str) -> float | None:
 
 def _share_of_videos(videos: Sequence[VideoOutcome], which: str) -> float | None:
     return sum(getattr(video, which) for video in videos) / len(videos) if videos else None
+
+
+def _html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return an HTML table whose texts are escaped: a name cannot inject markup."""
+    cells = [[f"<th>{escape(name)}</th>" for name in header]]
+    cells += [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in rows]
+    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    return f"<table><caption><b>{escape(caption)}</b></caption>{lines}</table>"

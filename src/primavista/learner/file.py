@@ -11,24 +11,12 @@ from primavista.backbones.spec import CUSTOM, Spec
 from primavista.errors import FileError, InputError
 from primavista.heads.base import restored_beside, stored_beside
 from primavista.heads.statistics import packed_size
-from primavista.learner.coach import from_records, to_records
+from primavista.learner.coach import from_records
 from primavista.learner.history import History, LearnerState
 from primavista.learner.making import check_device, restored_strategy
-from primavista.learner.strategy import (
-    BACKBONE,
-    Arrays,
-    NetworkChoice,
-    Settings,
-    TaughtStrategy,
-)
+from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Settings, TaughtStrategy
 from primavista.storage.learner_file import same_bits
-from primavista.storage.manifest import (
-    FORMAT,
-    Manifest,
-    UndoRecord,
-    check_cost,
-    parse_manifest,
-)
+from primavista.storage.manifest import FORMAT, Manifest, UndoRecord, check_cost, parse_manifest
 from primavista.storage.references import is_reference, must_be_registered
 from primavista.storage.validate import check_deviations, check_finite
 from primavista.strategies.registry import registered
@@ -77,7 +65,7 @@ def state_records(state: LearnerState) -> dict[str, Any]:
     for i, name in state.names.items():
         record: dict[str, Any] = {"id": i, "name": name, "frames": state.counts[i]}
         if state.held_out.get(i):
-            record["held_out"] = to_records(state.held_out[i])
+            record["held_out"] = [[one.model_dump() for one in test] for test in state.held_out[i]]
         classes.append(record)
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 

@@ -32,7 +32,7 @@ from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
     Arrays,
-    Learned,
+    Losses,
     Settings,
     TaughtStrategy,
     check_ids,
@@ -200,7 +200,7 @@ class HeadStrategy(TaughtStrategy):
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.network.finite_features(frames, progress)
 
-    def learn_features(self, z: Array, ids: Sequence[int]) -> Learned:
+    def learn_features(self, z: Array, ids: Sequence[int]) -> Losses:
         """Learn one lesson from the result of `features`, with one class id per frame."""
         if isinstance(self.head, LessonHead) and not self.head.has_reference:
             self._set_reference(self.head)
@@ -210,7 +210,7 @@ class HeadStrategy(TaughtStrategy):
         first = 1 if getattr(self.options, "first_batch", True) else 2
         losses = self.head.learn(z, where, self._batches + first)
         self._batches += 1
-        return Learned(losses)
+        return losses
 
     def _expand(self, ids: Sequence[int]) -> None:
         """Give each new class id a column, in the order of the ids."""

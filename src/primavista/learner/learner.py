@@ -30,12 +30,7 @@ from primavista.learner.coach import (
 )
 from primavista.learner.file import file_content, restore_content
 from primavista.learner.history import History, LearnerState
-from primavista.learner.lesson import (
-    AlreadyTaughtError,
-    LessonBuffer,
-    LessonFeatures,
-    LessonReport,
-)
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, LessonReport
 from primavista.learner.locating import Located, locate
 from primavista.learner.making import new_strategy
 from primavista.learner.prediction import AnswerRule, Prediction, named_predictions
@@ -53,7 +48,6 @@ from primavista.media.frames import (
 )
 from primavista.media.images import LEARNER_SIZE, ImageArray
 from primavista.media.video import learner_frames
-from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage import learner_file
 from primavista.storage.names import checked_name, checked_names
@@ -71,7 +65,6 @@ NAMES_SHOWN = 8
 # the arguments of a learner that are not options of its strategy
 ARGUMENTS = ("backbone", "weights", "width", "size", "seed", "device", "engine", "threshold")
 
-Engine: TypeAlias = Literal["torch", "onnx"]
 EngineChoice: TypeAlias = Literal["auto", "torch", "onnx"]
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
@@ -102,10 +95,9 @@ class Learner:
             for `prima` and 0.25 for the others. For strategies without
             familiarity, 0.1: how far the confidence p must be on the way from an even share to
             certainty, (p - 1/K) / (1 - 1/K).
-        first_batch: Whether to learn the first lesson as the paper learns batch 1, training the
-            whole network; by default it is learned as batch 2 (small learning rate, moments
-            inherited).
-        **options: Options of the strategy.
+        **options: Options of the strategy. With `first_batch=True`, one that trains the network
+            learns the first lesson as the paper learns batch 1, training the whole network; in a
+            learner it is learned as batch 2 by default (small learning rate, moments inherited).
 
     Raises:
         InputError: If an argument or an option is wrong, or if there is no such device.
@@ -136,12 +128,11 @@ class Learner:
         device: str | device = "auto",
         engine: EngineChoice = "auto",
         threshold: float | None = None,
-        first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
         asked = NetworkChoice(backbone, device, engine, weights, size, width, seed)
         try:
-            made = new_strategy(strategy, _with_defaults(strategy, first_batch, options), asked)
+            made = new_strategy(strategy, _with_defaults(strategy, options), asked)
         except UnknownOptionError as error:  # a misspelt argument arrives as an unknown option
             meant = [near for one in error.strange for near in get_close_matches(one, ARGUMENTS, 1)]
             if not meant:
@@ -285,13 +276,13 @@ class Learner:
         if coach and lesson not in state.lessons:
             held_out = self._held_out_tests(draft, images, z, labels)
         if z is None:
-            learned = draft.learn(images, labels, progress)
+            losses = draft.learn(images, labels, progress)
         else:
-            learned = draft.learn_features(z, labels)
+            losses = draft.learn_features(z, labels)
         self._history.change_to(state.taught(draft, ids, Counter(labels), (lesson,), held_out))
         known = state.names.values()
         new = tuple(name for name in dict.fromkeys(names) if name not in known)
-        return LessonReport(lesson, dict(Counter(names)), new, learned.losses, learned.stored_bytes)
+        return LessonReport(lesson, dict(Counter(names)), new, losses, draft.stored_bytes)
 
     def _held_out_tests(
         self, draft: TaughtStrategy, images: Frames, z: Any, labels: Sequence[int]
@@ -461,7 +452,6 @@ class Learner:
         data: DataSet | str | Path,
         *,
         max_frames: int = 100,
-        fps: float | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Measure how well it recognises videos that it was not taught; nothing is learned.
@@ -471,7 +461,6 @@ class Learner:
                 object, named after it, that holds videos, folders of pictures, or pictures. An
                 object that was not taught is a stranger: of it, "unknown" is the right answer.
             max_frames: How many frames of each video are recognised, evenly spread.
-            fps: How many frames per second of the videos in a folder are read; all by default.
             progress: Called with the number of videos that are done, and their total.
 
         Returns:
@@ -485,7 +474,7 @@ class Learner:
         """
         from primavista.learner.evaluation import evaluate_learner  # with data sets
 
-        return evaluate_learner(self, data, max_frames=max_frames, fps=fps, progress=progress)
+        return evaluate_learner(self, data, max_frames=max_frames, progress=progress)
 
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name.
@@ -593,6 +582,10 @@ class Learner:
         """Return a learner with the same strategy, options and backbone that was taught nothing.
 
         It can be taught elsewhere and merged into this one.
+
+        Raises:
+            InputError: If the strategy trains the backbone: it can neither be merged nor be taught
+                nothing, since its backbone has learned.
         """
         return self._assembled(History(LearnerState(self.strategy.untaught())), self.threshold)
 
@@ -683,11 +676,7 @@ class Learner:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes."""
-        return b"".join(self.to_buffers())
-
-    def to_buffers(self) -> list[bytes | memoryview]:
-        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
-        return learner_file.encoded(*self.content())
+        return learner_file.encode(*self.content())
 
     def content(self) -> tuple[Arrays, dict[str, object]]:
         """Return the arrays and the manifest of the file that `save` writes."""
@@ -784,18 +773,6 @@ class Learner:
             f"objects={{{objects}{more}}})"
         )
 
-    def _repr_html_(self) -> str:
-        spec = self.strategy.settings.spec
-        facts = [
-            ("strategy", self.strategy_name),
-            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
-            ("device", f"{self.device}, features by {self.engine}"),
-            ("threshold", self.threshold),
-            ("lessons", len(self.lessons)),
-        ]
-        objects = html_table(list(self.counts.items()), header=("object", "frames"))
-        return html_table(facts, caption="Learner") + objects
-
 
 def checked_threshold(value: float) -> float:
     """Return a threshold; `InputError` if it is not a number from 0 to 1.
@@ -808,9 +785,7 @@ def checked_threshold(value: float) -> float:
     return value
 
 
-def _with_defaults(
-    strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
+def _with_defaults(strategy: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """Return the options given, and the defaults of learners where they are not the strategy's."""
     info = strategy_info(strategy)
     defaults: dict[str, OptionValue] = {}
@@ -819,11 +794,9 @@ def _with_defaults(
     if info.training_options:
         # a learner is not told how many objects will come, and a head whose weights start at 0
         # learns more from one-class batches than one whose weights are drawn
-        defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
+        defaults |= {"capacity": CAPACITY, "first_batch": False, "unseen": "reset"}
         if info.features_option:
             defaults["features"] = "fixed"  # computed once, and kept while a lesson is open
-    elif first_batch:
-        raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
     return {**defaults, **options}
 
 

@@ -1,9 +1,4 @@
-"""Finds taught objects in a frame: windows over the maps of the network, scored by its head.
-
-A *window* is a square of the frame that is read as if it were a frame of its own: its features are
-the means of maps over the same parts of it that are read of a whole frame. The maps are computed
-once per level, which is the frame at one size, so a window costs a few additions.
-"""
+"""Finds taught objects in a frame: windows over the maps of the network, scored by its head."""
 
 from __future__ import annotations
 
@@ -15,24 +10,11 @@ import numpy as np
 from PIL import Image
 
 from primavista.arrays import softmax
-from primavista.backbones.places import (
-    Floats,
-    WindowReader,
-    interval_weights,
-    product,
-    rooted,
-)
-from primavista.learner.best_window import best_window
+from primavista.backbones.places import Floats, WindowReader, interval_weights, product, rooted
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import is_known
 from primavista.learner.strategy import TaughtStrategy
-from primavista.learner.windows import (
-    AT_ONCE,
-    SIDE,
-    Level,
-    levels_of,
-    window_features,
-)
+from primavista.learner.windows import AT_ONCE, SIDE, Level, best_window, levels_of, window_features
 from primavista.media.boxes import Box, non_maximum_suppression
 
 CORE = 0.65  # of a window, where the object is

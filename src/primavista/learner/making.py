@@ -23,13 +23,7 @@ from primavista.backbones.spec import Spec, check_seed, check_size
 from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
-from primavista.learner.strategy import (
-    BACKBONE,
-    Arrays,
-    NetworkChoice,
-    Settings,
-    TaughtStrategy,
-)
+from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Settings, TaughtStrategy
 from primavista.storage.settings import OptionValue
 
 SHIPPED_NETWORK, SHIPPED_WEIGHTS = SHIPPED.split("/")
@@ -54,19 +48,16 @@ def new_strategy(
 
 def _new_network(asked: NetworkChoice, *, places: bool) -> FixedRepresentation:
     """Return the network in the package through ONNX Runtime, or else any network in torch."""
-    shipped = _names_shipped(asked) and asked.width in (None, 1) and asked.engine != "torch"
+    named = (asked.backbone, asked.weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS)
+    shipped = named and asked.width in (None, 1) and asked.engine != "torch"
     if shipped and _runs_onnx(asked.size, places) and not uses_gpu(asked.device):
         source = SOURCES[SHIPPED]
         spec = Spec(SHIPPED_NETWORK, asked.size, source.mean, source.std, dict(source.options))
         arrays = {BODY + name: x for name, x in load_source(source, SHIPPED).items()}
         return OnnxRepresentation(spec, arrays, shipped_graph(asked.size, arrays, places=places))
-    made: FixedRepresentation = import_with_torch(_what(asked)).new_network(asked, places=places)
+    what = f"every network but {SHIPPED_NETWORK} in ONNX Runtime, of full width with its weights,"
+    made: FixedRepresentation = import_with_torch(what).new_network(asked, places=places)
     return made
-
-
-def _names_shipped(asked: NetworkChoice) -> bool:
-    """Return True if the network and the weights in the package are asked for."""
-    return (asked.backbone, asked.weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS)
 
 
 def _runs_onnx(size: int, places: bool) -> bool:
@@ -178,13 +169,3 @@ def import_with_torch(what: str, module: str = "with_torch") -> Any:
     if not torch_installed():
         raise MissingExtraError(f'{what} needs torch: pip install "primavista[train]"')
     return import_module(f"primavista.learner.{module}")
-
-
-def _what(asked: NetworkChoice) -> str:
-    """Say which argument it is that needs torch."""
-    if asked.engine == "torch":
-        return "engine='torch'"
-    if _names_shipped(asked):
-        return "another width"
-    name = asked.backbone if isinstance(asked.backbone, str) else "of your own"
-    return f"the network {name} ({asked.weights})"

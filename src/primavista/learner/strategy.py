@@ -24,6 +24,7 @@ from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+Losses = tuple[float, ...]
 MERGEABLE = ("prima", "ncm", "lda", "ridge")
 BACKBONE = "backbone."  # prefix of the arrays of the network in files
 
@@ -68,14 +69,6 @@ class NetworkChoice:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Learned:
-    """The outcome of learning: the mean loss of each epoch, and the bytes of all stored frames."""
-
-    losses: tuple[float, ...] = ()
-    stored_bytes: int = 0
-
-
 class TaughtStrategy(ABC):
     """A strategy as a learner uses it: frames and class ids in, scores and familiarity out.
 
@@ -85,6 +78,7 @@ class TaughtStrategy(ABC):
 
     settings: Settings
     rehearsal_free: bool = True  # False if it stores frames or activations
+    stored_bytes: int = 0  # of the frames or activations that it stored after its last lesson
     threshold: float  # the default threshold of a learner
     engine: str  # what computes the features: "torch" or "onnx"
     device: str
@@ -114,20 +108,24 @@ class TaughtStrategy(ABC):
     def draft(self) -> Self:
         """Return a copy that can learn on its own; a frozen representation is shared."""
 
-    @abstractmethod
     def untaught(self) -> Self:
-        """Return an equal strategy that has learned nothing."""
+        """Return an equal strategy that has learned nothing, to be merged; by default, refuse."""
+        raise self._not_mergeable()
 
     @abstractmethod
     def features(self, frames: Frames, progress: Progress | None = None) -> Any:
         """Compute the features of frames; only if `features_from` is not None."""
 
-    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
-        """Learn one lesson from its frames, with one class id per frame."""
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Losses:
+        """Learn one lesson from its frames, with one class id per frame.
+
+        Returns:
+            The mean loss of each epoch; empty without gradient descent.
+        """
         return self.learn_features(self.features(frames, progress), ids)
 
     @abstractmethod
-    def learn_features(self, z: Any, ids: Sequence[int]) -> Learned:
+    def learn_features(self, z: Any, ids: Sequence[int]) -> Losses:
         """Learn one lesson from the result of `features`, with one class id per frame."""
 
     @abstractmethod
@@ -164,7 +162,10 @@ class TaughtStrategy(ABC):
         Raises:
             InputError: If the two cannot be merged. Nothing has changed then.
         """
-        raise InputError(
+        raise self._not_mergeable()
+
+    def _not_mergeable(self) -> InputError:
+        return InputError(
             f"{self.settings.strategy} depends on the order of its batches, so it cannot be "
             f"merged; those that can are {', '.join(MERGEABLE)}"
         )

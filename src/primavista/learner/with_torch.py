@@ -27,7 +27,7 @@ from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
     BACKBONE,
     Arrays,
-    Learned,
+    Losses,
     NetworkChoice,
     Settings,
     TaughtStrategy,
@@ -185,6 +185,7 @@ class TorchStrategy(TaughtStrategy):
         self.strategy = strategy
         self.module = strategy.backbone
         self.rehearsal_free = strategy.rehearsal_free
+        self.engine, self.device = strategy.representation.engine, str(strategy.device)
         self._engine_to_use = engine
         self.threshold = CONFIDENCE_THRESHOLD
         if isinstance(strategy, OpenSet) and strategy.open_set:
@@ -199,16 +200,6 @@ class TorchStrategy(TaughtStrategy):
     def on_step(self, value: OnStep | None) -> None:
         """Set what is called after every step."""
         self.strategy.on_step = value
-
-    @property
-    def engine(self) -> str:  # type: ignore[override]
-        """What computes the features if they are frozen: "torch" or "onnx"."""
-        return self.strategy.representation.engine
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        """Where the strategy computes."""
-        return str(self.strategy.device)
 
     @property
     def classes(self) -> list[int]:
@@ -232,26 +223,22 @@ class TorchStrategy(TaughtStrategy):
         """Return a copy that can learn on its own; a frozen representation is shared."""
         return type(self)(self.settings, self.strategy.draft())
 
-    def untaught(self) -> Self:
-        """Return an equal strategy that has learned nothing."""
-        own, options = self.strategy, dict[str, Any](self.settings.options)
-        made = create(self.settings.strategy, own.backbone, seed=self.settings.seed, **options)
-        made = made.to(own.device)
-        made.representation.use_engine(own.representation.engine)
-        return type(self)(self.settings, made)
-
     def features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
         """Compute the features of frames; `InputError` if one is not finite."""
         return self.strategy.representation.finite_features(frames, progress)
 
-    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Learned:
+    def learn(self, frames: Frames, ids: Sequence[int], progress: Progress | None) -> Losses:
         """Learn one lesson from its frames, with one class id per frame."""
-        return _learned(self.strategy.learn(frames, torch.tensor(ids), progress=progress))
+        return self._losses(self.strategy.learn(frames, torch.tensor(ids), progress=progress))
 
-    def learn_features(self, z: Tensor, ids: Sequence[int]) -> Learned:
+    def learn_features(self, z: Tensor, ids: Sequence[int]) -> Losses:
         """Learn one lesson from the result of `features`, with one class id per frame."""
         assert isinstance(self.strategy, EmbeddingStrategy)
-        return _learned(self.strategy.learn_embedded(z, torch.tensor(ids)))
+        return self._losses(self.strategy.learn_embedded(z, torch.tensor(ids)))
+
+    def _losses(self, report: LearnReport) -> Losses:
+        self.stored_bytes = report.stored_bytes
+        return report.losses
 
     def judge(self, frames: Frames) -> Judgement:
         """Compute the scores and the familiarity of frames."""
@@ -288,16 +275,12 @@ class TorchStrategy(TaughtStrategy):
         check_ids(self.classes, frames)
         check_loaded(self.strategy, arrays, frames)
         if self._engine_to_use is not None:
-            self.strategy.representation.use_engine(self._engine_to_use)
+            self.engine = self.strategy.representation.use_engine(self._engine_to_use)
             self._engine_to_use = None
 
     def free_cache(self) -> None:
         """Free what was computed from the state; it is computed again when it is needed."""
         self.strategy.derived.clear()
-
-
-def _learned(report: LearnReport) -> Learned:
-    return Learned(report.losses, report.stored_bytes)
 
 
 def equal_strategy(taught: TaughtStrategy) -> Strategy:

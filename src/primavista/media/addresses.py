@@ -174,13 +174,12 @@ def _shown(url: str, schemes: tuple[str, ...]) -> str | None:
     """Return an address without its secrets, or None if it is not one of these schemes."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, _ = parts.hostname, parts.port
     except ValueError:  # a port that is not a number, a bracket that is not closed
         return None
     if not host or parts.scheme not in schemes or not url.isprintable() or " " in url:
         return None
-    at = "" if port is None else f":{port}"
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{at}{parts.path}"
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def shows_password(text: str) -> bool:

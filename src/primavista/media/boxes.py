@@ -37,15 +37,6 @@ class Box:
         """The number of pixels inside; 0 for a box without inside."""
         return max(self.width, 0.0) * max(self.height, 0.0)
 
-    def moved(self, right: float, down: float) -> Box:
-        """Return the same box elsewhere.
-
-        Args:
-            right: How far to the right, in pixels.
-            down: How far down, in pixels.
-        """
-        return Box(self.left + right, self.top + down, self.right + right, self.bottom + down)
-
     def overlap(self, other: Box) -> float:
         """Return the area that two boxes have in common.
 

@@ -22,7 +22,7 @@ from primavista.media.addresses import Address
 from primavista.media.camera import FILM, HTTP, OPENING, V4L2, CameraJob
 from primavista.media.child import answer_jobs, limit_memory
 from primavista.media.decode import FrameTimer, timed_frames, turned
-from primavista.media.images import ImageArray, as_frame
+from primavista.media.images import ImageArray, as_frame, check_pixels
 
 MEMORY = 2**30  # bytes that decoding may take
 NUMBERS = range(64)  # in the paths of devices that are looked at
@@ -77,7 +77,7 @@ def _frames(av: Any, container: Any, job: CameraJob) -> Iterator[ImageArray]:
     if stream is None:
         raise FileError("it has no video that can be decoded")
     context = stream.codec_context
-    _check_pixels(context.width, context.height, job.pixels)
+    check_pixels("a frame", context.width, context.height, job.pixels)
     context.options = {"max_pixels": str(2 * job.pixels + 2**16)}
     context.thread_count = 1
     begin, due = None, FrameTimer(job.fps)
@@ -87,7 +87,7 @@ def _frames(av: Any, container: Any, job: CameraJob) -> Iterator[ImageArray]:
         except av.InvalidDataError:  # a damaged packet, or the stream was joined in the middle
             continue
         for frame in frames:
-            _check_pixels(frame.width, frame.height, job.pixels)
+            check_pixels("a frame", frame.width, frame.height, job.pixels)
             now = time.monotonic()
             begin = now if begin is None else begin
             if due(now - begin) and not frame.is_corrupt:
@@ -126,11 +126,6 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 def _made(frame: Any, job: CameraJob) -> ImageArray:
     side = job.size or job.longest
     return as_frame(turned(frame), side, job.region, whole=job.size is None)
-
-
-def _check_pixels(width: int, height: int, most: int) -> None:
-    if width * height > most:
-        raise FileError(f"its frames of {width} x {height} pixels are over the limit of {most}")
 
 
 def _http_stream(address: Address, job: CameraJob) -> SimpleNamespace:

@@ -3,9 +3,9 @@ them.
 
 Decoders run much code on bytes that may be hostile. A child has neither the model nor the
 connections of clients, and its memory is limited. Messages go through its standard input and
-output. A job is a header in JSON, then the bytes of its input, if it has any. The answer is a
-header and the bytes of each frame, one after the other, and a header without a frame at the end.
-Nothing here imports torch.
+output. A job is a header, which is one line of JSON, then the bytes of its input, if it has any.
+The answer is a header and the bytes of each frame, one after the other, and a header without a
+frame at the end. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 MAX_HEADER = 65536  # bytes
 MAX_REASON = 500  # characters of what a child says
-_LENGTH = struct.Struct("!I")
 
 
 @dataclass(frozen=True)
@@ -193,21 +191,14 @@ def _open_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _send_header(pipe: IO[bytes], header: DataclassInstance) -> None:
-    data = json.dumps(asdict(header)).encode()
-    pipe.write(_LENGTH.pack(len(data)) + data)
+    pipe.write(json.dumps(asdict(header)).encode() + b"\n")
 
 
 def _receive_header(pipe: IO[bytes]) -> dict[str, Any] | None:
     """Read a header from a pipe; None if the pipe has ended or what comes is not a header."""
-    prefix = pipe.read(_LENGTH.size)
-    if len(prefix) < _LENGTH.size:
-        return None
-    length = _LENGTH.unpack(prefix)[0]
-    if length > MAX_HEADER:
-        return None
     try:
-        fields = json.loads(pipe.read(length))
-    except ValueError:
+        fields = json.loads(pipe.readline(MAX_HEADER))
+    except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None
 

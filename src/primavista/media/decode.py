@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,33 +28,8 @@ CONTAINERS = (
     f"{NETWORK_CONTAINERS},asf,av1,flv,h264,hevc,ivf,m4v,mjpeg,mpeg,mpegts,mpegvideo,mxf,nut,"
     "obu,ogg,wtv"
 )
-# A frame, converted when it is called, or the error in its place.
-DecodedItem = Callable[[], ImageArray] | FileError
 # The threads of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1.
 threads = 0
-
-
-def video_frames(
-    video: str | Path | BinaryIO,
-    size: int,
-    fps: float | None = None,
-    max_pixels: int | None = None,
-    region: Region | None = None,
-) -> Iterator[DecodedItem]:
-    """Decode the frames of a video in order.
-
-    Args:
-        video: The path, or an open file, which messages call "the video".
-        size: The side of the frames in pixels.
-        fps: The number of frames per second to take; all by default.
-        max_pixels: The largest number of pixels of a frame.
-        region: The part of the picture to look at; None for all of it.
-
-    Yields:
-        Functions that convert and resize a frame, and a `FileError` in place of a damaged one.
-    """
-    for _, frame in timed_frames(video, fps, max_pixels):
-        yield frame if isinstance(frame, FileError) else partial(upright, frame, size, region)
 
 
 def timed_frames(

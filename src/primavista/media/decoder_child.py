@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, Literal
 
 from primavista.errors import FileError, MissingExtraError, require_extra
@@ -71,8 +72,9 @@ def decode_job(job: DecodeJob, jobs: BinaryIO) -> Iterator[ImageArray]:
         if job.kind == "picture":
             yield decode_image(file, job.name, job.size, job.pixels, whole=job.whole)
             return
-        sampler = FrameSampler(job.frames)
-        sampler.offer(decode.video_frames(file, job.size, max_pixels=job.pixels), BadFiles())
+        sampler = FrameSampler(job.frames, BadFiles())
+        frames = (frame for _, frame in decode.timed_frames(file, max_pixels=job.pixels))
+        sampler.offer(frames, partial(decode.upright, size=job.size))
         yield from sampler.frames
     except MissingExtraError as error:
         raise FileError("this machine cannot read videos: send frames") from error

@@ -282,19 +282,13 @@ def lesson_id(images: Frames) -> str:
 
 
 def identifying_frames(count: int) -> list[int]:
-    """Return the frames by which a lesson is identified, evenly spread, as `torch.linspace` does.
+    """Return the frames by which a lesson is identified, evenly spread.
 
     >>> identifying_frames(3), identifying_frames(30)
     ([0, 1, 2], [0, 4, 8, 12, 16, 20, 24, 29])
     """
-    last, steps = count - 1, min(IDENTIFYING_FRAMES, count)
-    # in single precision, from both ends
-    step = np.float32(last / max(steps - 1, 1))
-    first_half = [step * np.float32(k) for k in range(steps) if 2 * k < steps]
-    second_half = [
-        np.float32(last) - step * np.float32(steps - 1 - k) for k in range(len(first_half), steps)
-    ]
-    return sorted({int(place) for place in first_half + second_half})
+    steps = min(IDENTIFYING_FRAMES, count)
+    return sorted({k * (count - 1) // max(steps - 1, 1) for k in range(steps)})
 
 
 def _at_model_size(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
@@ -349,17 +343,12 @@ def _no_images(images: object) -> InputError:
 
 def check_frame_array(shape: tuple[int, ...], dtype: str) -> None:
     """Reject an array whose type or shape is not that of frames."""
-    if dtype != "uint8":
+    if dtype != "uint8" or len(shape) != 4 or shape[-1] != 3:
         raise InputError(
-            f"frames must be uint8 with values 0 to 255; got {dtype}.\n"
-            "  wrong: strategy.learn(images / 255, labels)\n"
+            "frames must be uint8 with values from 0 to 255, N x H x W x 3 (RGB, channels last); "
+            f"got {dtype} of shape {shape}.\n"
             "  right: strategy.learn((images * 255).round().astype('uint8'), labels)"
-            "   # floats in [0, 1], no NaN"
-        )
-    if len(shape) != 4 or shape[-1] != 3:
-        raise InputError(
-            f"frames must be N x H x W x 3 (RGB, channels last); got shape {shape}.\n"
-            "  wrong: strategy.learn(images_nchw, labels)\n"
+            "   # floats in [0, 1], no NaN\n"
             "  right: strategy.learn(images_nchw.permute(0, 2, 3, 1), labels)"
         )
     if shape[0] < 1:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,21 +22,15 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.animation import picture_frames
-from primavista.media.decode import DecodedItem, video_frames, video_rate
-from primavista.media.frames import (
-    Frames,
-    LearnerInput,
-    are_paths,
-    model_frames,
-    refuse_if_rgb,
-)
+from primavista.media.decode import timed_frames, upright, video_rate
+from primavista.media.frames import Frames, LearnerInput, are_paths, model_frames, refuse_if_rgb
 from primavista.media.images import IMAGES as IMAGES
 from primavista.media.images import (
     LEARNER_SIZE,
     ImageArray,
     Region,
     missing_for,
+    read_image,
     without_skip,
 )
 from primavista.progress import Progress
@@ -44,43 +38,12 @@ from primavista.progress import Progress
 if TYPE_CHECKING:
     from primavista.media.camera import CameraView
 
-WILDCARDS = "*?["
 MAX_PROBLEMS = 100
-SourceT_co = TypeVar("SourceT_co", covariant=True)
 log = logging.getLogger("primavista")
 
 
-@dataclass(frozen=True)
-class Camera:
-    """A camera as the source of frames.
-
-    Args:
-        address: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME". It is not part
-            of the `repr`, since it may hold a password.
-    """
-
-    address: str = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """The name of the camera in messages: its address without user, password and query."""
-        return live_name(self.address)
-
-
-@dataclass(frozen=True)
-class MediaFiles:
-    """Image and video files as the source of frames.
-
-    Args:
-        paths: The files, in the order in which they are read.
-    """
-
-    paths: tuple[Path, ...]
-
-
-# Something to be looked up, as a user names it: a path, a glob or a camera, or several paths; or a
-# source that was looked up before.
-MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
+# What `open_frames` reads, as a user names it: a path or a camera, or several paths.
+MediaSource = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -115,65 +78,19 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Lesson(Generic[SourceT_co]):
+class Lesson:
     """One video (or the pictures) of one object, not opened yet.
 
     Args:
         label: The name of the object.
-        source: What an opener takes, such as the paths that `open_frames` takes.
+        source: Its files, or the address of a camera. It is not part of the `repr`, since an
+            address may hold a password.
         name: What messages call the source.
     """
 
     label: str
-    source: SourceT_co
+    source: str | tuple[Path, ...] = field(repr=False)
     name: str = ""
-
-
-class FrameSampler:
-    """Keeps at most `limit` frames, evenly spread over all that were offered.
-
-    Args:
-        limit: The largest number of frames to keep.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.step, self.offered = limit, 1, 0
-        self.frames: list[ImageArray] = []
-        self.on_offer: Callable[[int], None] = lambda offered: None
-
-    def expect(self, count: int) -> None:
-        """Announce how many frames will be offered, if that is known.
-
-        Then every k-th frame is kept from the start, with the least k that keeps no more than
-        `limit`; frames that would be dropped later are not decoded at all. If more frames come than
-        were announced, k is doubled as often as needed.
-
-        Args:
-            count: The number of frames.
-        """
-        self.step = max(self.step, -(-count // self.limit))
-
-    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
-        """Offer frames, in order; those that are not kept are not converted either.
-
-        Args:
-            frames: Functions that convert a frame, or errors in place of frames.
-            bad: Where frames that cannot be decoded are counted.
-        """
-        for read in frames:
-            self.offered += 1
-            self.on_offer(self.offered)
-            with bad.guard():
-                if isinstance(read, FileError):
-                    raise read
-                if self._wants(self.offered - 1):
-                    self.frames.append(read())
-
-    def _wants(self, index: int) -> bool:
-        if index % self.step == 0 and len(self.frames) == self.limit:
-            del self.frames[1::2]
-            self.step *= 2
-        return index % self.step == 0 and len(self.frames) < self.limit
 
 
 class ReportedError(FileError):
@@ -219,6 +136,52 @@ class BadFiles:
                 log.warning("skipped: %s", without_skip(error))
 
 
+class FrameSampler:
+    """Keeps at most `limit` frames, evenly spread over all that were offered.
+
+    Every k-th frame is kept from the start, with the least k that keeps no more than `limit` of the
+    frames that are expected; frames that would be dropped later are not decoded at all. If more
+    frames come than were expected, k is doubled as often as needed.
+
+    Args:
+        limit: The largest number of frames to keep.
+        bad: Where frames that cannot be decoded are counted.
+        expected: How many frames will be offered; 0 if that is not known.
+        progress: Called with the number of frames offered, and their total if it is known.
+    """
+
+    def __init__(
+        self, limit: int, bad: BadFiles, expected: int = 0, progress: Progress | None = None
+    ) -> None:
+        self.limit, self.bad, self.expected, self.progress = limit, bad, expected, progress
+        self.step, self.offered = max(1, -(-expected // limit)), 0
+        self.frames: list[ImageArray] = []
+
+    def offer(self, frames: Iterable[Any], convert: Callable[[Any], ImageArray]) -> None:
+        """Offer frames, in order; those that are not kept are not converted either.
+
+        Args:
+            frames: What `convert` takes, or errors in place of frames.
+            convert: Makes a frame of it.
+        """
+        for one in frames:
+            self.offered += 1
+            if self.progress is not None:
+                total = max(self.expected, self.offered) if self.expected else None
+                self.progress(self.offered, total)
+            with self.bad.guard():
+                if isinstance(one, FileError):
+                    raise one
+                if self._wants(self.offered - 1):
+                    self.frames.append(convert(one))
+
+    def _wants(self, index: int) -> bool:
+        if index % self.step == 0 and len(self.frames) == self.limit:
+            del self.frames[1::2]
+            self.step *= 2
+        return index % self.step == 0 and len(self.frames) < self.limit
+
+
 def open_frames(
     source: MediaSource,
     *,
@@ -231,9 +194,9 @@ def open_frames(
     stall: float = STALL,
     progress: Progress | None = None,
 ) -> Clip:
-    """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
+    """Read the frames of a video, an image, a folder, a list of these, or a camera.
 
-    An animated image is read like a short video. What is left out of a folder is logged.
+    What is left out of a folder is logged.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
@@ -242,12 +205,12 @@ def open_frames(
     the time is over is an error: an incomplete lesson is not returned.
 
     Args:
-        source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
+        source: The path or paths, or a camera: "camera:0", "/dev/video0",
             "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
-            variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
+            variable that holds the address.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
-        fps: The number of frames per second to read from videos and animations; all by default.
+        fps: The number of frames per second to read from videos; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
             stay.
         seconds: How long to read from a camera.
@@ -265,16 +228,24 @@ def open_frames(
         FileError: If a file is missing or damaged, or a camera is lost; the message names it.
     """
     _check(size, max_frames, fps, seconds)
-    sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
-    found = find_source(source, bad)
-    if isinstance(found, Camera):
+    bad = BadFiles(skip_bad)
+    if isinstance(source, str) and is_live(source):
         from primavista.media.camera import CameraView
 
-        view = CameraView(found.address, size, fps, region, stall)
-        sampler.offer(_filmed(view, seconds, progress), bad)
-    else:
-        _sample_files(found.paths, sampler, bad, size, fps, region, progress)
-    return _clip(sampler, bad, _describe(source, found))
+        view = CameraView(source, size, fps, region, stall)
+        sampler = FrameSampler(max_frames, bad)
+        sampler.offer(_filmed(view, seconds, progress), np.asarray)
+        return _clip(sampler, view.name)
+    paths = find_media(source, bad)
+    sampler = FrameSampler(max_frames, bad, _count(paths, fps), progress)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                sampler.offer([path], partial(read_image, size=size, region=region))
+            else:
+                frames = (frame for _, frame in timed_frames(path, fps))
+                sampler.offer(frames, partial(upright, size=size, region=region))
+    return _clip(sampler, _describe(source))
 
 
 def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames:
@@ -293,10 +264,10 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames
         return model_frames(frames, size, bgr)[0]
     if bgr:
         refuse_if_rgb(frames)
-    return open_frames(cast(MediaSource, frames), size=size)
+    return open_frames(frames, size=size)
 
 
-def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
+def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[Any]:
     """The frames of a camera, none of which may be dropped; it must film to the end."""
     from primavista.media.camera import LESSON_FRAMES, camera_frames, check_filmed
 
@@ -305,64 +276,8 @@ def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iter
         times.append(at)
         if progress is not None:
             progress(int(at - times[0]), math.ceil(seconds))
-        yield partial(np.asarray, image)
+        yield image
     check_filmed(view, times[0] + seconds - times[-1], seconds)
-
-
-def _sample_files(
-    paths: Sequence[Path],
-    sampler: FrameSampler,
-    bad: BadFiles,
-    size: int,
-    fps: float | None,
-    region: Region | None,
-    progress: Progress | None,
-) -> None:
-    total = _count(paths, fps)
-    sampler.expect(total)
-    if progress is not None:
-        sampler.on_offer = lambda offered: progress(offered, max(total, offered) if total else None)
-    for path in paths:
-        with bad.guard():
-            if is_image(path):
-                sampler.offer(_frames_of_image(path, size, fps, region), bad)
-            else:
-                sampler.offer(video_frames(path, size, fps, region=region), bad)
-
-
-def _frames_of_image(
-    path: Path, size: int, fps: float | None, region: Region | None
-) -> Iterator[DecodedItem]:
-    """Yield the frames of an image file; it is not opened if the first one is not wanted."""
-    frames = picture_frames(path, size, fps, region)
-    is_opened = False
-
-    def first() -> ImageArray:
-        nonlocal is_opened
-        is_opened = True
-        return next(frames)[1]()
-
-    yield first
-    if is_opened:
-        yield from (frame for _, frame in frames)
-
-
-def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
-    """Find out if a source is a camera or files, and which files.
-
-    Args:
-        source: The source as the user names it. One that was found before is returned as it is.
-        bad: Where items of a list that cannot be read are counted; by default they are errors.
-
-    Raises:
-        InputError: If the source is empty or of an unknown kind.
-        FileError: If there are no such files.
-    """
-    if isinstance(source, Camera | MediaFiles):
-        return source
-    if isinstance(source, str) and is_live(source):
-        return Camera(source)
-    return MediaFiles(tuple(find_media(source, bad)))
 
 
 def find_media(
@@ -371,8 +286,7 @@ def find_media(
     """Find the image and video files that a source names, in natural order (2 before 10).
 
     Args:
-        source: A path, a folder, a glob pattern, or a list of these; `find_source` also knows
-            cameras.
+        source: A path, a folder, or a list of these.
         bad: Where items of a list that cannot be read are counted; by default they are errors.
 
     Returns:
@@ -383,13 +297,11 @@ def find_media(
         FileError: If there are no such files.
     """
     bad = bad or BadFiles()
-    if isinstance(source, str):
-        return _expand(source)
-    if isinstance(source, Path):
+    if isinstance(source, str | Path):
         return _expand(_not_a_camera(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
-            "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
+            "open_frames takes a path, a folder, a list of paths or 'camera:0'; "
             f"got {type(source).__name__}.\n"
             "  wrong: learner.learn(open_frames(array), 'mug')\n"
             "  right: learner.learn(array, 'mug')   # frames that are already in memory"
@@ -403,7 +315,7 @@ def find_media(
     return paths
 
 
-def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
+def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
     """Find the clips in the folder of one object: its pictures, its videos, its folders.
 
     Args:
@@ -416,33 +328,32 @@ def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     pictures = media_in(folder, IMAGES)
-    found = {folder: MediaFiles(tuple(pictures))} if pictures else {}
+    found = {folder: tuple(pictures)} if pictures else {}
     parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
     for part in sorted(parts, key=lambda path: natural(path.name)):
         files = media_in(part, IMAGES) if part.is_dir() else [part]
         if not files:
             advice = "remove it, or name the folders in it one by one"
             raise FileError(f"{nothing_in(part, 'images')}: {advice}")
-        found[part] = MediaFiles(tuple(files))
+        found[part] = tuple(files)
     if not found:
         raise nothing_in(folder)
     return found
 
 
-def nothing_in(folder: Path, kinds: str = "images and no videos", deep: bool = False) -> FileError:
+def nothing_in(folder: Path, kinds: str = "images and no videos") -> FileError:
     """Return the error for a folder that holds nothing that can be read; it says what is there.
 
     Args:
         folder: The folder.
         kinds: What is missing.
-        deep: Count the files in its folders, too; see `left_out`.
     """
-    told = left_out(folder, (), deep)
+    told = left_out(folder, ())
     there = f"; there are {told}" if told else ""
     return FileError(f"the folder {folder} holds no {kinds} that can be read{there}")
 
 
-def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
+def lessons_of_object(folder: Path, label: str) -> list[Lesson]:
     """Return one lesson per clip in the folder of an object; log what is left out of it.
 
     Args:
@@ -453,7 +364,7 @@ def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     clips = clips_of_object(folder)
-    tell_left_out(folder, (file for files in clips.values() for file in files.paths))
+    tell_left_out(folder, chain.from_iterable(clips.values()))
     return [Lesson(label, files, str(path)) for path, files in clips.items()]
 
 
@@ -495,7 +406,7 @@ def _can_be_read(name: str | Path, suffixes: Sequence[str]) -> bool:
     return suffix in suffixes and not missing_for(suffix)
 
 
-def left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> str:
+def left_out(folder: Path, used: Iterable[Path]) -> str:
     """Count the files of a folder that are not used, by their suffixes and with the reason.
 
     Hidden files do not count.
@@ -503,8 +414,6 @@ def left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> str:
     Args:
         folder: The folder.
         used: The paths of the files that are used, as they were found in the folder.
-        deep: Count the files of folders in which nothing is used, too, and not those folders. Links
-            to folders are not followed.
 
     Returns:
         The counts, as a text; empty if nothing is left out.
@@ -519,7 +428,7 @@ def left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> str:
             path = Path(entry.path)
             if not _is_folder(entry):
                 counts[_suffix_and_reason(path)] += path not in files
-            elif path in inside or (deep and not entry.is_symlink()):
+            elif path in inside:
                 waiting.append(path)
             else:
                 folders += 1
@@ -539,9 +448,9 @@ def _suffix_and_reason(path: Path) -> str:
     return f"{suffix} ({missing_for(suffix) or 'not where this layout has them'})"
 
 
-def tell_left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> None:
+def tell_left_out(folder: Path, used: Iterable[Path]) -> None:
     """Log what is left out of a folder, if anything is; the arguments are those of `left_out`."""
-    told = left_out(folder, used, deep)
+    told = left_out(folder, used)
     if told:
         log.warning("left out of %s: %s", folder, told)
 
@@ -576,19 +485,14 @@ def _not_a_camera(item: str | Path) -> str:
 
 
 def _expand(source: str) -> list[Path]:
-    """The files that one source names: itself, those of a folder, or the matches of a pattern."""
+    """The files that one source names: itself, or those of a folder."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
     path = Path(source).expanduser()
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        found = _glob(path)
-        if found:
-            return found
         reason = getattr(error, "strerror", None) or str(error)
-        if any(c in source for c in WILDCARDS):
-            reason = "the pattern matches no image or video"
         raise FileError(f"cannot open {source}: {reason}. Check the path") from error
     if stat.S_ISDIR(mode):
         found = media_in(path)
@@ -609,20 +513,6 @@ def _expand(source: str) -> list[Path]:
     return [path]
 
 
-def _glob(pattern: Path) -> list[Path]:
-    """The files that match; `**` follows no links, so that a loop of them ends."""
-    fixed = list(takewhile(lambda part: not any(c in part for c in WILDCARDS), pattern.parts))
-    rest = pattern.parts[len(fixed) :]
-    if not rest:
-        return []
-    try:
-        matches = list(Path(*fixed).glob(str(Path(*rest))))
-        found = [p for p in matches if _can_be_read(p, (*IMAGES, *VIDEOS)) and p.is_file()]
-    except (OSError, ValueError, NotImplementedError):
-        return []
-    return sorted(found, key=lambda p: natural(str(p)))
-
-
 def _count(paths: Sequence[Path], fps: float | None) -> int:
     """The number of frames that the files say they hold at this rate; 0 if one does not say."""
     counts = []
@@ -638,7 +528,8 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
     return sum(counts) if all(counts) else 0
 
 
-def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
+def _clip(sampler: FrameSampler, source: str) -> Clip:
+    bad = sampler.bad
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ReportedError if bad.problems else FileError
@@ -694,11 +585,8 @@ def _list(suffixes: Sequence[str]) -> str:
     return " ".join(suffix[1:] for suffix in suffixes)
 
 
-def _describe(source: MediaSource, found: Camera | MediaFiles) -> str:
-    """Return what messages call a source, by what the user named and what was found."""
-    if isinstance(found, Camera):
-        return found.name
+def _describe(source: MediaSource) -> str:
+    """Return what messages call the files of a source."""
     if isinstance(source, str | Path):
         return str(source)
-    named = source if isinstance(source, Sequence) else found.paths
-    return str(named[0]) if len(named) == 1 else f"{len(named)} sources from {named[0]}"
+    return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"

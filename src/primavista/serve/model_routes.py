@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
@@ -132,7 +132,7 @@ async def save(service: Service) -> Response:
     It contains what undo needs as well, so the last change can be taken back after a load in
     Python.
     """
-    return _attachment(await service.in_thread(service.learner.to_buffers), service.path.name)
+    return _attachment(await service.in_thread(service.learner.to_bytes), service.path.name)
 
 
 @router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})
@@ -148,7 +148,7 @@ async def export(service: Service, format: Format = "onnx") -> Response:
     except MissingExtraError as error:
         reason = "this machine cannot export: run pip install 'primavista[train,onnx]' on it"
         raise RefusedError(422, reason) from error
-    return _attachment([data], f"{service.path.stem}{SUFFIXES[format]}")
+    return _attachment(data, f"{service.path.stem}{SUFFIXES[format]}")
 
 
 @router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
@@ -186,19 +186,17 @@ def _unused_path(path: Path, limit: int) -> Path:
     )
 
 
-def _attachment(pieces: Sequence[bytes | memoryview], name: str) -> Response:
-    """Return a download that is sent piece by piece: a slow client does not hold a copy of it."""
+def _attachment(data: bytes, name: str) -> Response:
+    """Return a download that is sent piece by piece: a slow client gets no copy of it all."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
-    length = sum(map(len, pieces))
-    headers = {"content-disposition": disposition, "content-length": str(length)}
-    return StreamingResponse(_chunks(pieces), media_type=BINARY, headers=headers)
+    headers = {"content-disposition": disposition, "content-length": str(len(data))}
+    return StreamingResponse(_chunks(data), media_type=BINARY, headers=headers)
 
 
-async def _chunks(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        for start in range(0, len(piece), SENT_BYTES):
-            yield bytes(piece[start : start + SENT_BYTES])
+async def _chunks(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), SENT_BYTES):
+        yield data[start : start + SENT_BYTES]
 
 
 def _exported(learner: Learner, format: Format) -> bytes:

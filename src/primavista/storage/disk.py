@@ -254,12 +254,9 @@ def _mark_in_use(file: int) -> bool:
 def _remove_if_unused(part: Path) -> None:
     with contextlib.suppress(OSError):
         if not part.is_symlink() and part.is_file():
-            file = open_regular(part, make=False)
-            try:
+            with opened(part, make=False) as file:
                 if _mark_in_use(file):
                     remove(part)
-            finally:
-                os.close(file)
 
 
 def _copy_access(path: Path, file: int) -> None:
@@ -455,15 +452,10 @@ def is_locked(path: Path) -> bool:
         path: The lock file, as given to `FileLock`.
     """
     try:
-        file = open_regular(path, make=False)
-    except OSError:
+        with opened(path, make=False) as file:
+            return not _try_lock(file)
+    except OSError:  # there is no such file, or there are no locks here: nobody can hold one
         return False
-    try:
-        return not _try_lock(file)
-    except OSError:  # no locks here, so nobody can hold one
-        return False
-    finally:
-        os.close(file)
 
 
 def _try_lock(file: int) -> bool:

@@ -1,9 +1,4 @@
-"""The file of a learner or a checkpoint: safetensors with a checked JSON manifest. Never pickle.
-
-The safetensors format is a JSON header, then the bytes of the arrays. The library `safetensors`
-reads it. It is written here, with the bytes that the library gives, because the arrays are then not
-copied.
-"""
+"""The file of a learner or a checkpoint: safetensors with a checked JSON manifest. Never pickle."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
 
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 from primavista.storage.disk import write_atomically
@@ -27,22 +23,6 @@ from primavista.storage.disk import write_atomically
 KEY = "primavista"
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
-# wide types first: the arrays of a file are in this order, so that every one is aligned
-TYPE_NAMES = {
-    np.dtype("<u8"): "U64",
-    np.dtype("<i8"): "I64",
-    np.dtype("<f8"): "F64",
-    np.dtype("<f4"): "F32",
-    np.dtype("<u4"): "U32",
-    np.dtype("<i4"): "I32",
-    np.dtype("<f2"): "F16",
-    np.dtype("<u2"): "U16",
-    np.dtype("<i2"): "I16",
-    np.dtype("i1"): "I8",
-    np.dtype("u1"): "U8",
-    np.dtype("?"): "BOOL",
-}
-TYPE_ORDER = list(TYPE_NAMES)
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -58,9 +38,9 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
         FileError: If it cannot be written; what was there before is untouched.
     """
     target = Path(path)
-    parts = encoded(arrays, manifest)
+    data = encode(arrays, manifest)
     try:
-        write_atomically(target, *parts)
+        write_atomically(target, data)
     except OSError as error:
         if not os.access(target.parent, os.W_OK):
             raise file_error("write in", target.parent, error, CHOOSE_FOLDER) from error
@@ -106,20 +86,10 @@ def _read_checked(path: Path) -> bytes:
 
 
 def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file.
+    """Return the bytes of a file; equal arrays and manifests give equal bytes.
 
     Args:
         arrays: Arrays by name.
-        manifest: A JSON object.
-    """
-    return b"".join(encoded(arrays, manifest))
-
-
-def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryview]:
-    """Return the bytes of a file as consecutive parts: the header, then each array, not copied.
-
-    Args:
-        arrays: Arrays by name, of the types in `TYPE_NAMES`.
         manifest: A JSON object.
 
     Raises:
@@ -128,20 +98,8 @@ def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryv
     text = _canonical({"manifest": dict(manifest), "sha256": digest(arrays, manifest)})
     if len(text) > MAX_HEADER // 2:
         raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
-    header: dict[str, Any] = {"__metadata__": {KEY: text}}
-    parts, end = [], 0
-    for name in sorted(arrays, key=lambda name: (TYPE_ORDER.index(arrays[name].dtype), name)):
-        array = arrays[name]
-        parts.append(raw_bytes(array))
-        header[name] = {
-            "dtype": TYPE_NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [end, end + array.nbytes],
-        }
-        end += array.nbytes
-    packed = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    packed += b" " * (-len(packed) % 8)
-    return [struct.pack("<Q", len(packed)), packed, *parts]
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return save_safetensors(contiguous, {KEY: text})
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -195,7 +153,7 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
-        sha.update(raw_bytes(array))
+        sha.update(array.reshape(-1).view(np.uint8).data)
     return sha.hexdigest()
 
 
@@ -265,12 +223,3 @@ def exact_halves(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
             if not same_bits(halves[name].astype(np.float32), array):
                 return dict(arrays)
     return {**arrays, **halves}
-
-
-def raw_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """Return the bytes of an array, which share its memory if it is contiguous.
-
-    Args:
-        array: The array.
-    """
-    return array.reshape(-1).view(np.uint8).data

@@ -43,10 +43,10 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class AnswerRecord(Record):
+class AnswerCount(Record):
     """The number of held-out frames of one lesson that were taken for the class `id`.
 
-    `known` of them counted as known.
+    `known` of them counted as known. The coach draws its advice from these numbers.
     """
 
     id: Count
@@ -60,7 +60,7 @@ class AnswerRecord(Record):
         return self
 
 
-TestRecord: TypeAlias = Annotated[list[AnswerRecord], Field(max_length=MAX_TEST_FRAMES)]
+TestRecord: TypeAlias = Annotated[list[AnswerCount], Field(max_length=MAX_TEST_FRAMES)]
 
 
 class ClassRecord(Record):

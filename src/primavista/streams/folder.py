@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -20,7 +21,6 @@ from primavista.media.video import (
     VIDEOS,
     BadFiles,
     Lesson,
-    MediaFiles,
     clips_of_object,
     left_out,
     media_in,
@@ -250,7 +250,7 @@ def _session_name(path: Path) -> str:
     return path.stem if is_video else path.name
 
 
-def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
+def lessons_of_objects(root: Path) -> list[Lesson]:
     """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1.
 
     What is left out of the folder is logged.
@@ -267,13 +267,13 @@ def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
         raise InputError(
             f"{root} holds no folders named after objects: say what it shows with --label mug"
         )
-    clips: dict[Path, MediaFiles] = {}
+    clips: dict[Path, tuple[Path, ...]] = {}
     sessions: FoundSessions = {}
     for inside in folders:
         own = clips_of_object(inside)
         clips |= own
         sessions[inside.name] = [(path.stem, path) for path in own]
-    tell_left_out(root, [file for files in clips.values() for file in files.paths])
+    tell_left_out(root, chain.from_iterable(clips.values()))
     return [
         Lesson(label, clips[path], str(path))
         for label, own in sessions_by_object(sessions).items()
