@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -18,6 +17,7 @@ from primavista.learner.prediction import Answer, Prediction
 from primavista.learner.watch import fuse
 from primavista.media.frames import Frames, Selection
 from primavista.media.video import open_frames
+from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.names import UNKNOWN
 
@@ -305,9 +305,9 @@ class Evaluation:
         rows, columns, counts = self.confusion()
         matrix = [(name, *row) for name, row in zip(rows, counts, strict=True)]
         return (
-            _html_table("Evaluation", (), summary)
-            + _html_table(FRAMES, ("shown", "videos right", *ANSWERS), objects)
-            + _html_table("frames", ("shown \\ answer", *columns), matrix)
+            html_table(summary, caption="Evaluation")
+            + html_table(objects, header=("shown", "videos right", *ANSWERS), caption=FRAMES)
+            + html_table(matrix, header=("shown \\ answer", *columns), caption="frames")
         )
 
     def _read(self, taught: bool) -> list[VideoOutcome]:
@@ -437,11 +437,3 @@ def _share(frames: FrameCounts, *counts: str) -> float | None:
 
 def _share_of_videos(videos: Sequence[VideoOutcome], which: str) -> float | None:
     return sum(getattr(video, which) for video in videos) / len(videos) if videos else None
-
-
-def _html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return an HTML table whose texts are escaped: a name cannot inject markup."""
-    cells = [[f"<th>{escape(name)}</th>" for name in header]]
-    cells += [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in rows]
-    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-    return f"<table><caption><b>{escape(caption)}</b></caption>{lines}</table>"

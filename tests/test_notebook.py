@@ -1,14 +1,15 @@
-"""What prompts and notebooks show of learners, predictions and results."""
+"""What notebooks and prompts show of learners, predictions and results; every text is escaped."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import primavista as pv
-from primavista.learner.evaluation import Evaluation, VideoOutcome
+from primavista.notebook import html_bars, html_table
 
 EVIL = "<script>alert('mug')</script>"
 FRAMES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
@@ -44,13 +45,29 @@ def learner() -> pv.Learner:
     return made
 
 
-def test_the_tables_of_an_evaluation_escape_what_they_show():
-    answers = {"known": {EVIL: 3}, "likely": {}, "unknown": {}}
-    video = VideoOutcome(EVIL, EVIL, True, answers, pv.Prediction(EVIL, 0.9, "known"))
-    shown = Reader(Evaluation((EVIL,), (video,))._repr_html_())
+def test_tables_and_bars_escape_what_they_show():
+    table = Reader(html_table([[EVIL, 1.23456]], header=[EVIL], caption=EVIL))
+    assert table.texts.count(EVIL) == 3
+    assert "1.235" in table.texts
+    bars = Reader(html_bars({EVIL: 0.25, "cup": 0.75}, caption=EVIL))
+    assert bars.texts == [EVIL, "cup", "75 %", EVIL, "25 %"]
+    assert (table.tags | bars.tags).isdisjoint({"script"})
+
+
+def test_a_learner_in_a_notebook_names_its_objects_with_counts(learner):
+    shown = Reader(learner._repr_html_())
     assert "script" not in shown.tags
-    assert shown.texts.count(EVIL) == 3  # in the table of objects, and twice in that of confusions
-    assert {"1 of 1", "3 (3 right)", "100.0 %"} <= set(shown.texts)
+    assert {"ncm", EVIL, "cup", "4", "frames"} <= set(shown.texts)
+
+
+def test_a_prediction_in_a_notebook_has_one_bar_per_name(learner):
+    shown = Reader(learner.predict(255 - FRAMES[0])._repr_html_())
+    assert "script" not in shown.tags
+    assert shown.texts[1] == "cup"
+    found = learner.predict(FRAMES[0])
+    stranger = replace(found, label=EVIL, answer="unknown", familiarity=None)
+    assert Reader(stranger._repr_html_()).texts[0] == f"unknown (most like {EVIL})"
+    assert "nothing has been taught yet" in pv.Prediction(None, 0.0, "unknown")._repr_html_()
 
 
 def test_reprs_are_short_and_say_what_matters(learner):
