@@ -1,7 +1,8 @@
-"""What a command leaves out of a folder is counted in one line (F3)."""
+"""What a command leaves out of a folder is counted in one line (F3), and animations are videos."""
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -104,6 +105,21 @@ def test_what_is_logged_cannot_command_the_terminal(model: Path, tmp_path: Path)
     assert "\x1b[2J" not in run.stdout + run.stderr
     assert "skipped: " in run.stderr
     assert "1 of no known kind" in run.stderr
+
+
+def test_an_animation_is_recognised_like_a_video(model: Path, tmp_path: Path) -> None:
+    wave = tmp_path / "wave.gif"
+    frames = [grey(shade) for shade in (10, 11, 10, 245)]
+    frames[0].save(wave, save_all=True, append_images=frames[1:], duration=500)
+    *rows, end = map(json.loads, done("predict", model, wave, "--json").splitlines())
+    assert [row["seconds"] for row in rows] == [0.0, 0.5, 1.0, 1.5]
+    assert [row["label"] for row in rows] == ["coal", "coal", "coal", "snow"]
+    assert [video["frames"] for video in end["summary"]["videos"]] == [4]
+    done("predict", model, wave, "--csv", tmp_path / "answers.csv")
+    with (tmp_path / "answers.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["label"], row["frames"]) == ("coal", "4")
+    assert pv.Learner.load(model).predict(wave).label == "coal"
 
 
 @pytest.mark.parametrize(

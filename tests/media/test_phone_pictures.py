@@ -29,9 +29,10 @@ def shades(frames: np.ndarray) -> list[int]:
     return [min(SHADES, key=lambda shade: abs(shade - frame.mean())) for frame in frames]
 
 
-def animation(path: Path) -> Path:
+def animation(path: Path, milliseconds: int = 100) -> Path:
     frames = [grey(shade) for shade in SHADES]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=100)
+    options = {"append_images": frames[1:], "duration": milliseconds}
+    frames[0].save(path, save_all=True, **options)
     return path
 
 
@@ -170,14 +171,36 @@ def test_a_data_set_says_in_its_note_what_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp", "png", "avif"])
-def test_an_animation_is_its_first_frame_and_that_is_said_once(
-    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_animation_is_a_short_video(tmp_path: Path, suffix: str) -> None:
     path = animation(tmp_path / f"wave.{suffix}")
+    assert shades(open_frames(path, size=8).frames) == [*SHADES]
+    assert shades(open_frames(path, size=8, fps=5).frames) == [20, 100, 180]
+    assert shades(open_frames(path, size=8, max_frames=3).frames) == [20, 100, 180]
+
+
+def test_frames_without_a_duration_last_a_tenth_of_a_second(tmp_path: Path) -> None:
+    path = animation(tmp_path / "wave.gif", milliseconds=0)
+    assert shades(open_frames(path, size=8, fps=5).frames) == [20, 100, 180]
+
+
+def test_of_an_animation_that_breaks_off_the_frames_before_stay(tmp_path: Path) -> None:
+    path = animation(tmp_path / "wave.gif")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
+    with pytest.raises(FileError, match=r"wave.gif is damaged"):
+        open_frames(path, size=8)
+    clip = open_frames(path, size=8, skip_bad=True)
+    assert 1 <= len(clip) < 5
+    assert shades(clip.frames) == [*SHADES[: len(clip)]]
+    assert clip.skipped == 1
+
+
+def test_where_one_picture_is_wanted_an_animation_is_its_first_frame_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = animation(tmp_path / "wave.webp")
     for _ in range(2):
-        assert shades(open_frames(path, size=8).frames) == [20]
-    said = f"{path} is animated: only its first frame is used; a video shows them all"
-    assert caplog.messages == [said]
+        assert shades(read_image(path, 8)[None]) == [20]
+    assert caplog.messages == [f"{path} is animated: only its first frame is used here"]
 
 
 @pytest.mark.parametrize("suffix", ["tiff", "mpo"])
@@ -209,4 +232,4 @@ def test_a_learner_takes_them_all(tmp_path: Path) -> None:
     grey(60).save(tmp_path / "photo.avif")
     heic(tmp_path / "photo.heic")
     with_all = learner.learn(tmp_path, "mug")
-    assert with_all.total == 3
+    assert with_all.total == 7

@@ -16,6 +16,7 @@ from primavista.media.frames import Selection
 from primavista.media.images import centre_square
 from primavista.networks.base import build
 from primavista.nn.renorm import replace_batch_norm
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 

@@ -45,6 +45,8 @@ def sample_frames(
 ) -> Iterator[SampledFrame]:
     """Read every image of a source, and so many frames per second of its videos.
 
+    An animated image is read like a video.
+
     Args:
         source: An image, a folder, or a video.
         size: The side of the frames in pixels; None keeps whole pictures.
@@ -55,8 +57,8 @@ def sample_frames(
     Yields:
         The frames, in order.
     """
+    from primavista.media.animation import picture_frames
     from primavista.media.decode import timed_frames, upright
-    from primavista.media.images import decode_image
     from primavista.media.video import find_media, is_image
 
     paths: list[Path] = []
@@ -65,8 +67,8 @@ def sample_frames(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                image = decode_image(path, path, size, region=region, whole=size is None)
-                yield SampledFrame(str(path), None, image)
+                for time, read in picture_frames(path, size, fps, region, whole=size is None):
+                    yield SampledFrame(str(path), time, read())
                 continue
             for at, frame in timed_frames(path, fps):
                 with bad.guard():

@@ -123,17 +123,24 @@ def decode_image(
         TooLargeError: If the image has too many pixels.
         FileError: If it is damaged or not an image.
     """
-    with _opened(file, name) as picture:
-        upright = _loaded_upright(picture, name, max_pixels or MAX_PIXELS)
-        is_animation = picture.format in ANIMATED and getattr(picture, "is_animated", False)
-        if isinstance(file, Path) and is_animation:
+    with opened_picture(file, name) as picture:
+        upright = loaded_upright(picture, name, max_pixels or MAX_PIXELS)
+        if isinstance(file, Path) and is_animated(picture):
             _tell_of_animation(name)
         return as_frame(upright, size, region, whole=whole)
 
 
 @contextmanager
-def _opened(file: Path | BinaryIO, name: str | Path) -> Iterator[ImageFile.ImageFile]:
-    """Open an image and read its header; whatever fails in the block is a `FileError` about it."""
+def opened_picture(file: Path | BinaryIO, name: str | Path) -> Iterator[ImageFile.ImageFile]:
+    """Open an image; whatever fails in the block is a `FileError` about it.
+
+    Args:
+        file: The path, or an open file, which came over the network.
+        name: Its name, for messages.
+
+    Yields:
+        The picture, of which only the header was read.
+    """
     if isinstance(file, Path):
         check_file(file)
     try:
@@ -192,14 +199,33 @@ def missing_for(suffix: str) -> str:
     return ""
 
 
+def is_animated(picture: Image.Image) -> bool:
+    """Return True if a picture is an animation, which is a short video.
+
+    Args:
+        picture: An opened picture.
+    """
+    return picture.format in ANIMATED and bool(getattr(picture, "is_animated", False))
+
+
 @cache
 def _tell_of_animation(name: str | Path) -> None:
     """Say once of a file that only a part of it counts."""
-    log.warning("%s is animated: only its first frame is used; a video shows them all", name)
+    log.warning("%s is animated: only its first frame is used here", name)
 
 
-def _loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: int) -> Image.Image:
-    """Load an opened picture, after checking that this is cheap enough, and turn it upright."""
+def loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: int) -> Image.Image:
+    """Load an opened picture, after checking that this is cheap enough, and turn it upright.
+
+    Args:
+        picture: The picture, as `opened_picture` yields it.
+        name: Its name, for messages.
+        max_pixels: The largest number of pixels to decode.
+
+    Raises:
+        TooLargeError: If it has more, or takes too long.
+        FileError: If its data end early.
+    """
     check_pixels(name, picture.width, picture.height, max_pixels)
     # MPO is a JPEG with further pictures behind the first, as many phones write them
     if picture.format in ("JPEG", "MPO"):

@@ -22,6 +22,7 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
+from primavista.media.animation import picture_frames
 from primavista.media.decode import timed_frames, upright, video_rate
 from primavista.media.frames import Frames, LearnerInput, are_paths, model_frames, refuse_if_rgb
 from primavista.media.images import IMAGES as IMAGES
@@ -30,7 +31,6 @@ from primavista.media.images import (
     ImageArray,
     Region,
     missing_for,
-    read_image,
     without_skip,
 )
 from primavista.progress import Progress
@@ -196,7 +196,7 @@ def open_frames(
 ) -> Clip:
     """Read the frames of a video, an image, a folder, a list of these, or a camera.
 
-    What is left out of a folder is logged.
+    An animated image is read like a short video. What is left out of a folder is logged.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
@@ -210,7 +210,7 @@ def open_frames(
             variable that holds the address.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
-        fps: The number of frames per second to read from videos; all by default.
+        fps: The number of frames per second to read from videos and animations; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
             stay.
         seconds: How long to read from a camera.
@@ -241,11 +241,32 @@ def open_frames(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                sampler.offer([path], partial(read_image, size=size, region=region))
+                sampler.offer(_frames_of_image(path, size, fps, region), _decoded)
             else:
                 frames = (frame for _, frame in timed_frames(path, fps))
                 sampler.offer(frames, partial(upright, size=size, region=region))
     return _clip(sampler, _describe(source))
+
+
+def _frames_of_image(
+    path: Path, size: int, fps: float | None, region: Region | None
+) -> Iterator[Callable[[], ImageArray]]:
+    """Yield the frames of an image file; it is not opened if the first one is not wanted."""
+    frames = picture_frames(path, size, fps, region)
+    is_opened = False
+
+    def first() -> ImageArray:
+        nonlocal is_opened
+        is_opened = True
+        return next(frames)[1]()
+
+    yield first
+    if is_opened:
+        yield from (frame for _, frame in frames)
+
+
+def _decoded(frame: Callable[[], ImageArray]) -> ImageArray:
+    return frame()
 
 
 def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> Frames:
