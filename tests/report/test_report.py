@@ -200,7 +200,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for guard in ("modulate", "penalty"):
             name = f"claims/{guard}{run}"
             make_cell(
-                folder, "ar1*", "nicv2-3", run, (30.0 + run,), options={"guard": guard}, name=name
+                folder, "ewc", "nicv2-3", run, (30.0 + run,), options={"guard": guard}, name=name
             )
         make_cell(folder, "cwr*", "nicv2-3", run, (1.0, 2.0), group="my own", options={"epochs": 9})
     make_cell(folder, "ewc", "nicv2-3", 0, (10.0, 15.0), done=False)
@@ -284,7 +284,7 @@ def test_the_page_says_what_it_should(full: Path) -> None:
     assert "Hyperparameters were chosen on run 0" in words
     assert "Cells of the plan that have not started yet: 1." in words
     assert "no <memory> left & gone" in words
-    assert "AR1*, modulation − penalty" in words
+    assert "EWC, modulation − penalty" in words
     assert "There are no results here for: Renormalisation improves the other methods too" in words
     assert "a <processor> & co" in words
     assert "in progress" in words  # ewc

@@ -270,7 +270,7 @@ def _freezing_on_ni(finals: Finals) -> Iterator[Comparison]:
             # Freezing the depthwise layers is the preset.
             changes = [{"freeze": one} if one != "depthwise" else {} for one in (first, second)]
             best, other = (finals.final(*NAIVE_ON_NI, {**setting, **own}) for own in changes)
-            what = f"{FREEZING[first][0]} − {FREEZING[second][0]}"
+            what = f"{FREEZING[first]} − {FREEZING[second]}"
             yield Comparison(what, f"NI{norm}", "better", best, other)
 
 

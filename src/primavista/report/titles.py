@@ -16,10 +16,10 @@ DATA_TITLES = {
 
 # The words for each value of the option `freeze`.
 FREEZING = {
-    "none": ("nothing frozen",),
-    "depthwise": ("depthwise frozen",),
-    "pointwise": ("pointwise frozen",),
-    "all": ("all convolutions frozen",),
+    "none": "nothing frozen",
+    "depthwise": "depthwise frozen",
+    "pointwise": "pointwise frozen",
+    "all": "all convolutions frozen",
 }
 
 
