@@ -136,6 +136,7 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
         figure = new_figure(width, (2.5 if width < 5 else 3.1) + extra)
         axes = figure.add_subplot()
         _draw_axes(axes, title, lines)
+        _from_zero(axes)
         axes.set_xlabel(f"training batch{note}", labelpad=2)
         axes.set_ylabel(accuracy_label(line.test_frames for line in lines), labelpad=2)
         _place_legend(figure, {line.label: line.settings for line in lines}, columns)
@@ -164,6 +165,7 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
             if place % across == 0:
                 label = accuracy_label(line.test_frames for line in lines)
                 axes.set_ylabel(label.replace(" on ", "\non "), labelpad=2)
+        _from_zero(grid[0])  # the scale of all
         _place_legend(figure, named, columns)
     return Picture(name, f"Accuracy against batches: {', '.join(names)}", figure)
 
@@ -196,10 +198,14 @@ def _draw_axes(axes: Axes, title: str, lines: Sequence[Line]) -> None:
             level: dict[str, Any] = {"linewidth": 0.7, "linestyle": (0, (1, 2)), "alpha": 0.8}
             axes.axhline(line.points[0][1].mean, color=line.look.colour, zorder=1.5, **level)
         _draw_line(axes, line)
-    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
     axes.set_title(title, loc="left", fontweight="bold", pad=4)
     axes.set_xticks(_ticks(last))
     axes.tick_params(length=2.5)
+
+
+def _from_zero(axes: Axes) -> None:
+    """Let the scale begin at 0, after everything has been drawn; it ends at 100 at most."""
+    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
