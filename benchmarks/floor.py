@@ -119,7 +119,8 @@ def serve(programs: Path, folder: Path, minutes: float) -> None:
             pause = min(end, time.monotonic() + PAUSE)
             while time.monotonic() < pause:
                 asked = {"frame": ("frame.jpg", jpeg(videos[name][answers % 20]), "image/jpeg")}
-                httpx.post(f"{running.url}/api/predict", files=asked).raise_for_status()
+                url = f"{running.url}/api/predict"
+                httpx.post(url, files=asked, timeout=60).raise_for_status()
                 answers += 1
                 time.sleep(0.2)
         largest = status_of(running.process.pid, "VmHWM")
