@@ -94,7 +94,7 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
         for line in text.splitlines()
         if line.startswith("primavista ")
     ]
-    assert len(commands) == 20
+    assert len(commands) == 21
     for command in commands:
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, (command, done.output, done.exception)

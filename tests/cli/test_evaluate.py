@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 import primavista as pv
+from primavista.cli.csv_file import write_csv
 
 from .conftest import call, done
 
@@ -70,11 +72,23 @@ def test_evaluate_prints_writes_and_draws(
     told = json.loads(done("evaluate", parts[0], videos / "toys", "--json"))
     assert told["frame_accuracy"] == result.frame_accuracy
     assert told["strangers"] == ["scissors"]
-    picture = tmp_path / "confusion.png"
-    text = done("evaluate", parts[0], videos / "toys", "--picture", picture)
+    table, picture = tmp_path / "videos.csv", tmp_path / "confusion.png"
+    text = done("evaluate", parts[0], videos / "toys", "--csv", table, "--picture", picture)
     assert "scissors (not taught)" in text
     assert "videos of taught objects that were given their name, known or likely" in text
     assert "frames by answer, and how many of them are right" in text
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9
+    assert {row["video"] for row in rows} >= {"plug/1.mp4", "scissors/3.mp4"}
+    taught = [row for row in rows if row["taught"] == "true"]
+    right = sum(int(row["known_right"]) + int(row["likely_right"]) for row in taught)
+    frames = sum(int(row["frames"]) for row in taught)
+    assert right / frames == result.frame_accuracy
+    assert {row["answer"] for row in rows} <= {"known", "likely", "unknown"}
+    for row in rows:
+        words = {"known": row["label"], "likely": f"{row['label']}?", "unknown": "unknown"}
+        assert row["said"] == words[row["answer"]]
     with Image.open(picture) as image:
         assert min(image.size) > 100
 
@@ -95,8 +109,20 @@ def test_one_bad_video_does_not_end_an_evaluation(
 def test_targets_that_cannot_be_written_are_refused_before_the_work(
     parts: tuple[Path, Path], videos: Path, tmp_path: Path
 ) -> None:
-    target = tmp_path / "no_such/matrix.png"
-    result = call("evaluate", parts[0], videos / "toys", "--picture", target)
-    assert "there is no such folder" in str(result.exception)
+    for option, name in (("--picture", "matrix.png"), ("--csv", "videos.csv")):
+        target = tmp_path / "no_such" / name
+        result = call("evaluate", parts[0], videos / "toys", option, target)
+        assert "there is no such folder" in str(result.exception)
     drawn = call("evaluate", parts[0], videos / "toys", "--picture", tmp_path / "matrix.bmp")
     assert ".png" in str(drawn.exception)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\n=1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20A"],
+)
+def test_no_cell_of_a_csv_file_is_a_formula(name: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "x.csv", ("name", "share"), [(name, 0.5), ('a "quoted", name', None)])
+    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows == [["name", "share"], ["'" + name, "0.5"], ['a "quoted", name', ""]]

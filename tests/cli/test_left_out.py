@@ -56,6 +56,7 @@ def test_learn_predict_and_evaluate_say_it_once(
     for arguments in (
         ("learn", tmp_path / "new.pv", toys, *options),
         ("evaluate", model, toys),
+        ("predict", model, toys, "--csv", tmp_path / "answers.csv"),
     ):
         caplog.clear()
         done(*arguments)
@@ -79,6 +80,7 @@ def test_if_nothing_could_be_read_the_exit_code_says_so(toys: Path, model: Path)
         ("learn", model, toys),
         ("learn", model, toys / "coal" / "monday", "--label", "coal"),
         ("predict", model, toys / "coal" / "monday"),
+        ("predict", model, toys, "--csv", toys / "answers.csv"),
         ("evaluate", model, toys),
     ):
         result = call(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -134,6 +135,68 @@ def test_many_sources_with_one_answer_each_and_a_bad_one_among_them(
     assert call("predict", model, *given, "--skip-bad").exit_code == 0
     for arguments in (("camera:0", "a.mp4"), ("a.mp4", "b.mp4", "--annotate", "c.mp4")):
         assert call("predict", model, *arguments).exit_code != 0
+
+
+@pytest.mark.slow
+def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    shutil.copytree(videos / "toys", root / "toys")
+    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames
+    Image.fromarray(frames[2]).save(root / "=cmd.png")
+    (root / "toys/broken.mp4").write_bytes(b"no video")
+    target = tmp_path / "out.csv"
+    result = call("predict", model, root, "--csv", target)
+    assert result.exit_code == 1
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 11
+    found = {Path(row["source"]).relative_to(root).as_posix(): row for row in rows}
+    learner = pv.Learner.load(model)
+    for path in ("toys/phone/1.mp4", "toys/scissors/3.mp4"):
+        answer = learner.predict_video(pv.open_frames(root / path, size=64, fps=2))
+        row = found[path]
+        assert (row["kind"], row["frames"]) == ("video", "4")
+        assert (row["said"], row["answer"], row["label"]) == (
+            answer.said,
+            answer.answer,
+            answer.label,
+        )
+        assert float(row["confidence"]) == pytest.approx(answer.confidence, abs=1e-4)
+        assert float(row["familiarity"]) == pytest.approx(answer.familiarity, abs=1e-4)
+    assert (found["=cmd.png"]["kind"], found["=cmd.png"]["label"]) == ("picture", "plug")
+    assert "broken.mp4" in found["toys/broken.mp4"]["problem"]
+    assert found["toys/broken.mp4"]["label"] == ""
+    assert call("predict", model, root, "--csv", target, "--skip-bad").exit_code == 0
+    (tmp_path / "empty").mkdir()
+    for source, options, reason in (
+        ("camera:0", (), "no end"),
+        (tmp_path / "empty", (), "holds no"),
+        (root, ("--locate",), "leave out --annotate and --locate"),
+    ):
+        refused = call("predict", model, source, "--csv", target, *options)
+        assert reason in str(refused.exception)
+
+
+def test_an_interrupted_table_has_the_rows_so_far(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        Image.new("RGB", (64, 64)).save(tmp_path / f"{number}.png")
+    predictions = [Prediction("mug", 0.7, "likely", {"mug": 0.7}, 0.5)]
+
+    def predict(learner: pv.Learner, image: object) -> Prediction:
+        if not predictions:
+            raise KeyboardInterrupt
+        return predictions.pop()
+
+    monkeypatch.setattr(pv.Learner, "predict", predict)
+    result = call("predict", model, tmp_path, "--csv", tmp_path / "out.csv")
+    assert result.exit_code == 130
+    assert "1 of 3 files" in result.stdout
+    assert (tmp_path / "out.csv").read_text() == (
+        "source,kind,said,answer,label,confidence,familiarity,frames,problem\n"
+        f"{tmp_path / '0.png'},picture,mug?,likely,mug,0.7,0.5,1,\n"
+    )
 
 
 def test_how_many_images_show_what(capsys: pytest.CaptureFixture[str]) -> None:

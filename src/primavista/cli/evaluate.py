@@ -20,18 +20,23 @@ from primavista.cli.arguments import (
     load_learner,
     printable,
 )
+from primavista.cli.csv_file import write_csv
 from primavista.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation
 
 MOST_COLUMNS = 12  # of the confusion matrix on a terminal
+CSV_ANSWER = ("said", "answer", "label", "right")
+CSV_FRAMES = ("known", "known_right", "likely", "likely_right", "unknown", "unknown_right")
+CSV_COLUMNS = ("video", "object", "taught", *CSV_ANSWER, "frames", *CSV_FRAMES, "problem")
 
 
 def evaluate(
     model: Path,
     folder: Path,
     picture: Path | None = None,
+    csv: Path | None = None,
     max_frames: MaxFrames = 100,
     threshold: Threshold = None,
     device: str = "auto",
@@ -45,14 +50,16 @@ def evaluate(
     read is named, the others go on, and the exit code is 1.
 
     Examples: `primavista evaluate kitchen.pv test-videos/`,
-    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png`
+    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
 
     Args:
         folder: One folder per object, named after it, with videos or folders of pictures.
         picture: Write the confusion matrix as a picture, e.g. confusion.png.
+        csv: Write one row per video, e.g. videos.csv.
     """
     check_model(model, folder)
-    check_writable(picture)
+    for target in (picture, csv):
+        check_writable(target)
     learner = load_learner(model, device, threshold)
     with progress_bar("videos") as progress:
         result = learner.evaluate(folder, max_frames=max_frames, progress=progress)
@@ -60,14 +67,30 @@ def evaluate(
         typer.echo(json.dumps(result.to_json()))
     else:
         _print(result)
+    if csv is not None:
+        write_csv(csv, CSV_COLUMNS, _rows(result))
     if picture is not None:
         from primavista.report.confusion import draw_answers
 
         draw_answers(picture, *result.confusion())
-        if not as_json:
-            typer.echo(f"wrote {printable(str(picture))}")
+    for target in (picture, csv):
+        if target is not None and not as_json:
+            typer.echo(f"wrote {printable(str(target))}")
     if result.failed:
         raise typer.Exit(1)
+
+
+def _rows(result: Evaluation) -> list[tuple[object, ...]]:
+    """The rows of the CSV file, one per video."""
+    rows: list[tuple[object, ...]] = []
+    for video in result.videos:
+        answer: tuple[object, ...] = ("",) * len(CSV_ANSWER)
+        if video.answer is not None:
+            fused = video.answer
+            answer = (fused.said, fused.answer, fused.label, video.is_right)
+        frames = (video.frames.total, *(getattr(video.frames, name) for name in CSV_FRAMES))
+        rows.append((video.name, video.truth, video.taught, *answer, *frames, video.problem))
+    return rows
 
 
 def _print(result: Evaluation) -> None:

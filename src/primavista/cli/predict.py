@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -10,23 +11,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from primavista.cli import arguments
-from primavista.cli.arguments import check_model, chosen_region, load_learner
+from primavista.cli.arguments import (
+    check_model,
+    check_writable,
+    chosen_region,
+    load_learner,
+    printable,
+)
+from primavista.cli.csv_file import write_csv
 from primavista.cli.frames import sample_frames
+from primavista.cli.progress import progress_bar
 from primavista.cli.recognise import Locator, Looker, Recogniser
-from primavista.errors import FileError, InputError
+from primavista.errors import FileError, InputError, PrimavistaError
 from primavista.media.addresses import is_live, live_name
 
 if TYPE_CHECKING:
+    from primavista.learner.learner import Learner
+    from primavista.media.images import Region
     from primavista.media.video import BadFiles
 
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
+CSV_ANSWER = ("said", "answer", "label", "confidence", "familiarity")
+CSV_COLUMNS = ("source", "kind", *CSV_ANSWER, "frames", "problem")
 
 
 def predict(
     model: Path,
     sources: list[str],
     annotate: Path | None = None,
+    csv: Path | None = None,
     locate: bool = False,
     fps: Annotated[float | None, typer.Option(min=0.001)] = None,
     region: arguments.RegionText = None,
@@ -49,12 +63,15 @@ def predict(
 
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv monday.mp4 tuesday.mp4 photos/`,
+    `primavista predict kitchen.pv recordings/ --csv answers.csv`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
 
     Args:
         sources: Images, folders and videos.
         annotate: Write a copy of the one video or picture with the answers drawn in, e.g. out.mp4.
+        csv: Write one row per picture and per video instead, those in folders of folders too, e.g.
+            out.csv.
         locate: Find objects anywhere in pictures and videos: one line per object, with its box in
             pixels.
         fps: Frames per second to recognise in videos (default: 2; 10 with --annotate).
@@ -67,9 +84,15 @@ def predict(
     first = Path(sources[0]).expanduser()
     if region is not None and (annotate is not None or locate):
         raise InputError("--annotate and --locate are for whole pictures: leave out --region")
+    if csv is not None and (annotate is not None or locate):
+        raise InputError("--csv has one row per file: leave out --annotate and --locate")
     _check_sources(sources, annotate)
+    check_writable(csv)
     learner = load_learner(model, device, threshold)
     rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
+    if csv is not None:
+        _write_table(csv, learner, sources, skip_bad, rate, part)
+        return
     named = len(sources) > 1 or first.is_dir()
     looker: Looker = (
         Locator(learner, as_json, named)
@@ -117,3 +140,84 @@ def _report(looker: Looker, seen: Iterable[Any], bad: BadFiles) -> int:
         raise FileError(bad.problems[0])
     looker.close(bad.skipped)
     return bad.skipped
+
+
+def _write_table(
+    target: Path,
+    learner: Learner,
+    sources: Sequence[str],
+    skip_bad: bool,
+    fps: float,
+    region: Region | None,
+) -> None:
+    """Recognise every picture and video of the sources and write one row for each.
+
+    If the user interrupts it, the rows so far are written.
+    """
+    from primavista.media.video import BadFiles
+
+    files = _files_of(sources)
+    rows: list[tuple[object, ...]] = []
+    stopped = False
+    with progress_bar("files") as progress:
+        try:
+            for done, file in enumerate(files, 1):
+                rows.append(_row(learner, file, BadFiles(skip_bad, quiet=True), fps, region))
+                progress(done, len(files))
+        except KeyboardInterrupt:
+            stopped = True
+    write_csv(target, CSV_COLUMNS, rows)
+    typer.echo(f"wrote {printable(str(target))}: {len(rows)} of {len(files)} files")
+    if stopped:
+        raise typer.Exit(130)
+    if not skip_bad and any(problem for *_, problem in rows):
+        raise typer.Exit(1)
+
+
+def _files_of(sources: Sequence[str]) -> list[Path]:
+    """Find the pictures and videos of sources, those in the folders of a folder too.
+
+    Each file comes once, in natural order within each source.
+    """
+    from primavista.media.video import find_media, nothing_in, tell_left_out
+
+    found: dict[Path, None] = {}
+    for source in sources:
+        path = Path(source).expanduser()
+        if not source.strip() or not path.is_dir():
+            found |= dict.fromkeys(find_media(source))
+            continue
+        files = _below(path)
+        if not files:
+            raise nothing_in(path, deep=True)
+        tell_left_out(path, files, deep=True)
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def _below(folder: Path) -> list[Path]:
+    """The files in a folder and in its folders, but not in links to folders or in hidden ones."""
+    from primavista.media.video import media_in, subfolders
+
+    inside = [path for path in subfolders(folder) if not os.path.islink(path)]
+    return [*media_in(folder), *chain.from_iterable(map(_below, inside))]
+
+
+def _row(
+    learner: Learner, file: Path, bad: BadFiles, fps: float, region: Region | None
+) -> tuple[object, ...]:
+    """Return the row of one file; an error that the file causes is told in it."""
+    from primavista.learner.watch import fuse
+    from primavista.media.video import is_image
+
+    kind = "picture" if is_image(file) else "video"
+    try:
+        frames = sample_frames(str(file), learner.size, bad, fps, region)
+        seen = [learner.predict(frame.image) for frame in frames]
+        if not seen:
+            raise FileError(bad.problems[0] if bad.problems else f"{file} holds no frames")
+    except PrimavistaError as error:
+        return (str(file), kind, "", "", "", "", "", 0, str(error))
+    answer = fuse(seen, learner.answer_rule)
+    told = (getattr(answer, name) for name in CSV_ANSWER)
+    return (str(file), kind, *told, len(seen), "")

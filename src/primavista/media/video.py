@@ -362,14 +362,15 @@ def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
     return found
 
 
-def nothing_in(folder: Path, kinds: str = "images and no videos") -> FileError:
+def nothing_in(folder: Path, kinds: str = "images and no videos", deep: bool = False) -> FileError:
     """Return the error for a folder that holds nothing that can be read; it says what is there.
 
     Args:
         folder: The folder.
         kinds: What is missing.
+        deep: Count the files in its folders, too; see `left_out`.
     """
-    told = left_out(folder, ())
+    told = left_out(folder, (), deep)
     there = f"; there are {told}" if told else ""
     return FileError(f"the folder {folder} holds no {kinds} that can be read{there}")
 
@@ -427,7 +428,7 @@ def _can_be_read(name: str | Path, suffixes: Sequence[str]) -> bool:
     return suffix in suffixes and not missing_for(suffix)
 
 
-def left_out(folder: Path, used: Iterable[Path]) -> str:
+def left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> str:
     """Count the files of a folder that are not used, by their suffixes and with the reason.
 
     Hidden files do not count.
@@ -435,6 +436,8 @@ def left_out(folder: Path, used: Iterable[Path]) -> str:
     Args:
         folder: The folder.
         used: The paths of the files that are used, as they were found in the folder.
+        deep: Count the files of folders in which nothing is used, too, and not those folders. Links
+            to folders are not followed.
 
     Returns:
         The counts, as a text; empty if nothing is left out.
@@ -449,7 +452,7 @@ def left_out(folder: Path, used: Iterable[Path]) -> str:
             path = Path(entry.path)
             if not _is_folder(entry):
                 counts[_suffix_and_reason(path)] += path not in files
-            elif path in inside:
+            elif path in inside or (deep and not entry.is_symlink()):
                 waiting.append(path)
             else:
                 folders += 1
@@ -469,9 +472,9 @@ def _suffix_and_reason(path: Path) -> str:
     return f"{suffix} ({missing_for(suffix) or 'not where this layout has them'})"
 
 
-def tell_left_out(folder: Path, used: Iterable[Path]) -> None:
+def tell_left_out(folder: Path, used: Iterable[Path], deep: bool = False) -> None:
     """Log what is left out of a folder, if anything is; the arguments are those of `left_out`."""
-    told = left_out(folder, used)
+    told = left_out(folder, used, deep)
     if told:
         log.warning("left out of %s: %s", folder, told)
 
