@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +384,12 @@ def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
             "official",
         ),
     )
+
+
+def test_no_cell_of_a_csv_table_is_run_as_a_formula() -> None:
+    """The name of a data set and the reason of a failure may come from somebody else's folder."""
+    hostile = ("=HYPERLINK(1)", "+1", "-1", "@x", "\t=1", "\n=1", "\uff1d1")
+    table = Table("failed", "", ("cell", "reason"), tuple((text, -2.5) for text in hostile))
+    cells = [row[0] for row in csv.reader(io.StringIO(to_csv(table)))][1:]
+    assert cells == [f"'{text}" for text in hostile]
+    assert to_csv(table).splitlines()[1].endswith(",-2.5")  # numbers stay numbers

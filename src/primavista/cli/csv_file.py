@@ -8,11 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, file_errors
+from primavista.storage.csv_cells import safe_text
 from primavista.storage.disk import write_atomically
-
-# A spreadsheet takes a text that begins with one of these for a formula; the last four are the
-# full-width forms of the first four.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -29,9 +26,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def safe_cell(value: object) -> str:
-    """Return the text of a cell. An apostrophe goes before a text that would be a formula.
-
-    The names of objects and files come from others; a spreadsheet would run `=HYPERLINK(...)`.
+    """Return the text of a cell; one that would be a formula gets an apostrophe.
 
     >>> safe_cell("mug"), safe_cell("=1+1"), safe_cell(-0.25), safe_cell(True), safe_cell(None)
     ('mug', "'=1+1", '-0.25', 'true', '')
@@ -44,5 +39,4 @@ def safe_cell(value: object) -> str:
         return f"{value:.4f}".rstrip("0").rstrip(".")
     if isinstance(value, int):
         return str(value)
-    text = str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return safe_text(str(value))

@@ -11,6 +11,7 @@ from typing import Literal, SupportsFloat
 
 from primavista.report.series import MeanStd
 from primavista.report.texts import templates
+from primavista.storage.csv_cells import safe_text
 
 Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
@@ -168,7 +169,10 @@ def _decimal(value: float, digits: int) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs."""
+    """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs.
+
+    No text is run as a formula: names and messages of a folder of results come from others.
+    """
     head: list[str] = []
     lines: list[list[CsvValue]] = [[] for _ in table.rows]
     for column, title in enumerate(table.columns):
@@ -178,7 +182,8 @@ def to_csv(table: Table) -> str:
         for line, value in zip(lines, values, strict=True):
             line += _csv_values(value)[: 3 if has_means else 1]
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([head, *lines])
+    rows = [[safe_text(x) if isinstance(x, str) else x for x in row] for row in (head, *lines)]
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
