@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from PIL import Image
 
 import primavista as pv
-from primavista.cli.learn import find_lessons, learn_lesson
+from primavista.cli.learn import find_lessons, learn_shown
 from primavista.media import camera
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, FileLock, file_lock
@@ -170,7 +171,7 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     learner = pv.Learner("cwr*", weights="random", width=0.125, size=32, device="cpu", epochs=3)
     said: list[tuple[Any, ...]] = []
     (lesson,) = find_lessons([str(videos / "toys/plug/1.mp4")], "plug")
-    learn_lesson(learner, lesson, lambda *stage: said.append(stage), {"seconds": 5})
+    learn_shown(learner, lesson, lambda *stage: said.append(stage), {"seconds": 5})
     opened = [stage[1:] for stage in said if stage[0].startswith("reading")]
     assert opened == [(), *((k, 16) for k in range(1, 17))]
     # frozen features are computed once, here all at once; then comes what needs all of them
@@ -530,6 +531,47 @@ def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(
     assert again.stdout.count("was taught before") == kept
     assert (tmp_path / "kitchen.pv").read_bytes() == (tmp_path / "undisturbed.pv").read_bytes()
     assert not list(tmp_path.glob(".*.part")) or how == signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+def test_on_ray_it_learns_what_it_learns_here(videos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    new = ("--strategy", "ridge", "--weights", "random", "--size", 32)
+    toys = tmp_path / "toys"
+    shutil.copytree(videos / "toys", toys)
+    (toys / "plug" / "broken.mp4").write_bytes(b"no video")
+    for place, extra in (("here", ()), ("ray", ("--on", "ray"))):
+        command = ("learn", tmp_path / f"{place}.pv", toys, *new, "--json", *extra)
+        result = subprocess.run(
+            [sys.executable, "-m", "primavista", *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert result.returncode == 1, result.stderr  # the broken one
+        told = lines("\n".join(x for x in result.stdout.splitlines() if x.startswith("{")))
+        assert told, (result.stdout, result.stderr)
+        assert sorted(line["status"] for line in told[:-1]) == ["failed"] + ["learned"] * 9
+    here, there = (pv.Learner.load(tmp_path / f"{place}.pv") for place in ("here", "ray"))
+    assert here.lessons == there.lessons
+    assert here.counts == there.counts
+    assert len(here.labels) == 3
+    frames = pv.open_frames(toys / "phone" / "2.mp4", size=32)
+    for a, b in zip(here.predict(frames), there.predict(frames), strict=True):
+        assert a.scores == pytest.approx(b.scores, rel=1e-3)
+        assert a.familiarity == pytest.approx(b.familiarity, rel=1e-3)
+
+
+def test_on_ray_is_for_what_can_be_merged(videos: Path, tmp_path: Path) -> None:
+    video, target = next(videos.glob("*.mp4")), tmp_path / "a.pv"
+    for arguments, words in [
+        ((video, "--on", "moon"), "--on is here, ray or ray://"),
+        (("camera:0", "--on", "ray"), "leave out --on"),
+        ((video, "--on", "ray", "--again"), "leave out --on"),
+    ]:
+        assert words in str(call("learn", target, "--label", "toy", *arguments, *SMALL).exception)
+    assert not target.exists()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from primavista import Advice, FileError, InputError, Learner
 from primavista.engine.representation import Representation
+from primavista.learner import teaching
 from primavista.learner.coach import (
     TESTS,
     advise,
@@ -18,6 +19,7 @@ from primavista.learner.coach import (
     with_ids,
     with_tests,
 )
+from primavista.media.video import Clip, Lesson
 from primavista.storage.manifest import AnswerCount, parse_manifest
 
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)
@@ -316,6 +318,20 @@ def test_a_merge_adds_the_counts_of_both(tmp_path):
     assert numbers(on(ours, "mug")) == (2, 20, 16, {"cup": 4})
     ours.undo()
     assert numbers(on(ours, "mug")) == (1, 10, 7, {"cup": 3})
+
+
+def test_parts_that_are_learned_apart_are_not_tests(monkeypatch):
+    monkeypatch.setattr(teaching, "open_frames", lambda source, size: Clip(clip(*source), ""))
+    lessons = [
+        Lesson(name, (colour, seed))
+        for seed, (name, colour) in enumerate([("mug", RED), ("cup", BLUE)] * 3)
+    ]
+    empty = tiny()
+    data, outcomes = teaching._learn_part(empty.to_bytes(), empty.engine, {}, lessons, (), {})
+    assert [one.status for one in outcomes] == ["learned"] * 6
+    learner = tiny()
+    learner.merge(Learner.from_bytes(data))
+    assert [one.kind for one in learner.advice()] == ["once more", "once more"]
 
 
 @pytest.mark.parametrize(

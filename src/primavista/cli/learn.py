@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,42 +23,22 @@ from primavista.cli.arguments import (
     warn_of_password,
 )
 from primavista.cli.progress import ShowStage, resumable, stages
-from primavista.errors import InputError, PrimavistaError
+from primavista.errors import InputError
 from primavista.media.addresses import is_live, live_name
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
+    from primavista.learner.teaching import LessonOutcome
     from primavista.media.video import Lesson
 
-Status: TypeAlias = Literal["learned", "already taught", "failed"]
-ALREADY_TAUGHT: Status = "already taught"
+HERE, RAY = "here", "ray"
+ALREADY_TAUGHT = "already taught"
 ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
     "If you forgot it on purpose, use --again. A trace of the first lesson stays in the statistics "
     "that all objects share, and then counts twice."
 )
-
-
-@dataclass(frozen=True)
-class LessonOutcome:
-    """The outcome of one lesson.
-
-    Attributes:
-        status: "learned", "already taught" (and so left out), or "failed".
-        id: Its id, if its frames could be read.
-        frames: The number of frames that were learned.
-        seconds: The time that opening and learning took.
-        note: What was thinned or left out of its source.
-        reason: Why it failed.
-    """
-
-    status: Status
-    id: str = ""
-    frames: int = 0
-    seconds: float = 0.0
-    note: str = ""
-    reason: str = ""
 
 
 def learn(
@@ -79,6 +58,7 @@ def learn(
     skip_bad: bool = False,
     again: bool = False,
     no_coach: bool = False,
+    on: str = HERE,
     device: str = "auto",
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -94,6 +74,9 @@ def learn(
 
     `--threshold` is kept in the file, also if there is nothing new to learn.
 
+    With `--on ray` the machines of a cluster learn parts of the lessons, which are merged in order,
+    with the same result. This is for strategies that can be merged: prima, ridge, lda, ncm.
+
     Args:
         sources: Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://...,
             env:NAME); one lesson each, in this order.
@@ -105,16 +88,22 @@ def learn(
         seconds: How long to record from a camera.
         again: Teach a lesson again that was taught before.
         no_coach: Do not test known objects first: faster, no advice.
+        on: here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.
     """
-    from primavista.learner.coach import lessons_to_test
     from primavista.learner.learner import open_learner
     from primavista.storage.disk import file_lock
 
+    if on not in (HERE, RAY) and not on.startswith(f"{RAY}://"):
+        raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
     check_model(model, sources[0])
     register_named(strategy, backbone)
     how: dict[str, Any] = {"max_frames": max_frames, "fps": fps, "skip_bad": skip_bad}
     how |= {"seconds": seconds, "region": chosen_region(region)}
     lessons = find_lessons(sources, label)
+    if on != HERE and (again or any(isinstance(lesson.source, str) for lesson in lessons)):
+        raise InputError(
+            "on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on"
+        )
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
     options |= {name: value for name, value in given.items() if value is not None}
@@ -125,27 +114,29 @@ def learn(
         learner = open_learner(target, device=device, **options)
         changed = threshold not in (None, learner.threshold)
         learner.threshold = learner.threshold if threshold is None else threshold
-        # the coach advises by the last lessons of each object: testing others would be in vain
-        tested = lessons_to_test([lesson.label for lesson in lessons])
+        if on == HERE:
+            parts = _learn_here(learner, lessons, show, how, again, not no_coach)
+        else:
+            parts = _learn_on_cluster(learner, lessons, show, how, on)
         statuses: Counter[str] = Counter()
-        for number, (lesson, test) in enumerate(zip(lessons, tested, strict=True), 1):
-            refuse = () if again else learner.lessons
-            coach = test and not no_coach
-            outcome = learn_lesson(learner, lesson, show, how, refuse=refuse, coach=coach)
-            if outcome.status == "learned":
+        for outcomes in parts:
+            if any(outcome.status == "learned" for outcome in outcomes):
                 learner.save(target)
-            # `print` alone takes away the bar before it writes; rich and click write behind it
-            if as_json:
-                record = {"lesson": number, "of": len(lessons), "label": lesson.label}
-                print(json.dumps(record | {"source": lesson.name, **asdict(outcome)}))
-            else:
-                console = Console(highlight=False)
-                with console.capture() as line:
-                    text = _outcome_text(lesson, outcome, learner.labels)
-                    console.print(text, soft_wrap=True)
-                print(line.get(), end="")
-            statuses[outcome.status] += 1
-            bars.advance(bars.task_ids[0])
+            for outcome in outcomes:
+                number = statuses.total()
+                lesson = lessons[number]
+                # `print` alone takes away the bar before it writes; rich and click write behind it
+                if as_json:
+                    record = {"lesson": number + 1, "of": len(lessons), "label": lesson.label}
+                    print(json.dumps(record | {"source": lesson.name, **asdict(outcome)}))
+                else:
+                    console = Console(highlight=False)
+                    with console.capture() as line:
+                        text = _outcome_text(lesson, outcome, learner.labels)
+                        console.print(text, soft_wrap=True)
+                    print(line.get(), end="")
+                statuses[outcome.status] += 1
+                bars.advance(bars.task_ids[0])
         if changed and not statuses["learned"] and target.exists():
             learner.save(target)
     _print_end(learner, target, statuses, as_json)
@@ -184,16 +175,32 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
-def learn_lesson(
+def _learn_here(
+    learner: Learner,
+    lessons: Sequence[Lesson],
+    show: ShowStage,
+    how: dict[str, Any],
+    again: bool,
+    coach: bool,
+) -> Iterator[list[LessonOutcome]]:
+    """Learn one lesson after the other; yield the outcome of each, before the next one begins."""
+    from primavista.learner.coach import lessons_to_test
+
+    # the coach advises by the last lessons of each object: testing others would be in vain
+    tested = lessons_to_test([lesson.label for lesson in lessons])
+    for lesson, test in zip(lessons, tested, strict=True):
+        refuse = () if again else learner.lessons
+        yield [learn_shown(learner, lesson, show, how, refuse=refuse, coach=coach and test)]
+
+
+def learn_shown(
     learner: Learner, lesson: Lesson, show: ShowStage, how: dict[str, Any], **teaching: Any
 ) -> LessonOutcome:
-    """Open the source of a lesson and learn its frames; show how far that is.
+    """Learn one lesson, and show how far its reading and its learning are.
 
-    A lesson that fails changes nothing. `how` are arguments of `open_frames`, and `teaching` those
-    of `Learner.learn`.
+    `how` are arguments of `open_frames`, and `teaching` those of `Learner.learn`.
     """
-    from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.media.video import open_frames
+    from primavista.learner.teaching import learn_lesson
 
     stage = f"reading {lesson.name}"
     if isinstance(lesson.source, str):
@@ -206,19 +213,24 @@ def learn_lesson(
         else:
             show(f"learning {lesson.label}", done, total)
 
-    began = time.monotonic()
-    try:
-        clip = open_frames(lesson.source, size=learner.size, progress=partial(show, stage), **how)
-        report = learner.learn(clip, lesson.label, progress=learning, **teaching)
-    except AlreadyTaughtError as error:
-        return LessonOutcome(ALREADY_TAUGHT, error.lesson_id)
-    except PrimavistaError as error:
-        return LessonOutcome("failed", reason=str(error))
-    except (RuntimeError, MemoryError) as error:  # mostly out of memory
-        advice = "Nothing was changed; with fewer frames it may fit (--max-frames 200)"
-        return LessonOutcome("failed", reason=f"{type(error).__name__}: {error}. {advice}")
-    seconds = round(time.monotonic() - began, 3)
-    return LessonOutcome("learned", report.id, report.total, seconds, clip.note)
+    reading = {**how, "progress": partial(show, stage)}
+    return learn_lesson(learner, lesson, reading, progress=learning, **teaching)
+
+
+def _learn_on_cluster(
+    learner: Learner, lessons: Sequence[Lesson], show: ShowStage, how: dict[str, Any], on: str
+) -> Iterator[list[LessonOutcome]]:
+    """Learn all lessons on the machines of a cluster; yield the outcomes of each merged part."""
+    from primavista.bench.ray_cluster import ray_cluster
+    from primavista.learner.teaching import teach
+
+    found = [
+        replace(lesson, source=tuple(Path(file).resolve() for file in lesson.source))
+        for lesson in lessons
+    ]
+    with ray_cluster("" if on == RAY else on) as ray:
+        show("learning on the cluster")
+        yield from teach(learner, found, ray, **how)
 
 
 def _outcome_text(lesson: Lesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:
