@@ -14,7 +14,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from primavista.bench.cell import CellEvent, CellJob, Interrupted, RunSettings, run_cell
+from primavista.bench.cell import (
+    CellEvent,
+    CellJob,
+    Interrupted,
+    RunSettings,
+    cell_stream,
+    run_cell,
+    torch_settings,
+)
+from primavista.bench.evaluate import evaluate
 from primavista.bench.folder import CellFolder
 from primavista.bench.identity import package_version
 from primavista.bench.local import Inline, Processes
@@ -22,6 +31,7 @@ from primavista.bench.plan import load_plan
 from primavista.bench.ray import _Driver, _Task
 from primavista.bench.run import Suite, counts, seconds_left
 from primavista.errors import InputError
+from primavista.networks.base import build
 
 ALL = ("ar1*", "cwr*", "dslda", "cumulative")
 
@@ -82,6 +92,25 @@ def test_a_checkpoint_is_written_when_its_time_has_passed(suite, monkeypatch, se
     monkeypatch.setattr(CellFolder, "checkpoint", lambda *args: (calls.append(1), original(*args)))
     assert not one.run(Inline())
     assert len(calls) == written
+
+
+def test_a_cell_draws_from_its_own_seed(suite, tiny_data):
+    """Run 1 of a plan with the seed 7 has the seed 8, and the losses of that seed."""
+    one = suite("naive", seed=7, limit=1, group={"runs": [1]})
+    assert not one.run(Inline())
+    (state,) = one.states
+    (line,) = (state.path / "metrics.jsonl").read_text().splitlines()
+    losses = json.loads(line)["losses"]
+    cell = state.planned.cell
+
+    def losses_of(seed: int) -> list[float]:
+        backbone = build("mobilenet_v1", "random", width=0.0625, size=32)
+        with torch_settings(cell):
+            (step,) = evaluate("naive", cell_stream(cell, tiny_data), backbone=backbone, seed=seed)
+        return list(step.report.losses)
+
+    assert losses == losses_of(8)
+    assert losses != losses_of(1)
 
 
 def test_the_files_of_a_cell(suite):

@@ -71,6 +71,8 @@ def test_backward_transfer_is_the_change_since_a_task_was_learned():
     assert second.backward_transfer == -30.0  # 50 - 80
     # task 1: 60 - 80 = -20; task 2: 30 - 90 = -60; task 3 is new
     assert third.backward_transfer == -40.0
+    # the best of task 1 is 80 (not 50, its last test), that of task 2 is 90: (20 + 60) / 2
+    assert third.forgetting == 40.0
 
 
 def test_forgetting_is_the_fall_from_the_best_so_far():

@@ -27,7 +27,10 @@ def test_each_fault_can_be_put_into_the_code(faults):
     for fault in faults.read_faults():
         sound = (ROOT / fault.file).read_text()
         assert faults.faulty(sound, fault) != sound
-        assert all((ROOT / test).exists() for test in fault.tests)
+        for test in fault.tests:
+            path, _, function = test.partition("::")
+            assert (ROOT / path).exists()
+            assert not function or f"def {function}(" in (ROOT / path).read_text()
 
 
 def test_a_text_that_is_not_there_is_an_error(faults):

@@ -68,14 +68,30 @@ def test_features_are_computed_while_frames_come_and_once(monkeypatch):
     assert seen == [CHUNK, CHUNK, 5]
 
 
-def test_features_of_another_learner_or_of_an_older_representation_are_not_used():
+@pytest.mark.parametrize("size", [32, 64])
+def test_features_of_another_learner_are_not_used(size):
     """A lesson opened on one network and learned by another is learned from its frames."""
-    other = Learner("cwr*", **{**TINY, "size": 64}, seed=5)
-    lesson = filled(Learner("cwr*", **TINY), 1)
+    lesson = filled(Learner("dslda", **TINY), 1)
+    other, alone = (Learner("dslda", **{**TINY, "size": size}, seed=5) for _ in range(2))
     other.learn(lesson, "mug")
-    alone = Learner("cwr*", **{**TINY, "size": 64}, seed=5)
     alone.learn(list(lesson[np.arange(len(lesson))]), "mug")
     assert other.to_bytes() == alone.to_bytes()
+
+
+def test_features_are_not_used_after_an_undo_and_another_training_of_the_network():
+    """The first lesson trains the network; undo takes the number of such trainings back."""
+    learner = Learner("cwr*", first_batch=True, **TINY)
+    learner.learn(FRAMES[:8], "before")
+    lesson = filled(learner, 1)
+    kept = lesson.without_frames()
+    learner.undo()
+    learner.learn(255 - FRAMES[:8], "other")
+    alone = learner.copy()
+    alone.learn(list(lesson[np.arange(len(lesson))]), "mug")
+    with pytest.raises(InputError, match="another learner"):
+        learner.learn_again(kept, "mug")
+    learner.learn(lesson, "mug")
+    assert learner.to_bytes() == alone.to_bytes()
 
 
 def test_a_lesson_may_be_learned_by_a_copy_and_leaves_the_original_alone():

@@ -183,6 +183,12 @@ def test_parity_by_hand(tmp_path: Path) -> None:
     assert verdicts["Naive"] == (None, Verdict("no finished run", "open"))
 
 
+def test_an_accuracy_far_below_the_published_one_is_not_within_one_std(tmp_path: Path) -> None:
+    make_cell(tmp_path, "ar1*", "nicv2-391", 0, (55.25,))  # 56.32 - 1.07; the deviation is 1.06
+    table = parity_table(build_series(read_results(tmp_path).cells), target_accuracies({}))
+    assert table.rows[0][-1] == Verdict("no", "bad")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

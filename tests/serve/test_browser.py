@@ -186,6 +186,13 @@ def test_the_slider_sets_the_threshold_and_names_may_be_properties_of_javascript
     assert opened.locator("#objects img").count() == 0
 
 
+# The objects whose pictures the browser keeps.
+STORED = """() => Object.keys(localStorage)
+  .filter((key) => key.startsWith("primavista-pictures-"))
+  .flatMap((key) => Object.keys(JSON.parse(localStorage.getItem(key))))
+"""
+
+
 @pytest.mark.parametrize("answer", ["yes", "no"])
 def test_after_the_first_lesson_it_asks_once_if_it_may_keep_pictures(tiny_page, answer):
     opened, _ = tiny_page
@@ -209,6 +216,11 @@ def test_after_the_first_lesson_it_asks_once_if_it_may_keep_pictures(tiny_page, 
     show_film(opened, coloured("kettle"))
     assert "learned" in hold(opened, "kettle", 6)
     assert opened.locator("#keep").is_hidden()
+    assert opened.evaluate(STORED) == (["mug", "kettle"] if answer == "yes" else [])
+    opened.get_by_role("button", name="Lessons and name of mug").click()
+    opened.get_by_role("button", name="Forget mug").click()
+    opened.locator("#toast-text", has_text="“mug” is forgotten").wait_for()
+    until(opened, lambda: "mug" not in opened.evaluate(STORED), "its picture is still kept")
 
 
 def test_a_file_that_cannot_be_shown_offers_what_can_help(tiny_page, tmp_path):
@@ -272,6 +284,7 @@ def test_changes_say_that_they_wait_and_the_model_can_be_used(tiny_page, tmp_pat
     held.pop().continue_()
     opened.locator("#toast-text", has_text="Undone").wait_for()
     assert opened.inner_text("#undo") == "Undo"
+    assert opened.get_attribute("#undo", "aria-disabled") == "true"  # one change can be undone
     assert row.get_attribute("aria-busy") is None
     opened.get_by_role("button", name="Lessons and name of mug").click()
     opened.get_by_role("button", name="Rename mug").click()
@@ -345,6 +358,31 @@ def test_the_same_images_twice_and_a_load_that_is_taken_back(tiny_page, tmp_path
     opened.locator("#toast-undo").click()
     opened.locator(".object-name").first.wait_for()
     assert made.learner.counts["cup"] == 6
+
+
+# Lets go of the button as soon as one frame of the lesson is counted.
+LET_GO = """() => {
+  const count = document.getElementById("hold-count");
+  const observer = new MutationObserver(() => {
+    observer.disconnect();
+    window.counted = count.textContent;
+    document.getElementById("hold").dispatchEvent(new Event("blur"));
+  });
+  observer.observe(count, { childList: true });
+}"""
+
+
+def test_a_button_that_is_let_go_at_once_teaches_nothing(tiny_page):
+    opened, made = tiny_page
+    before = made.learner.counts
+    opened.fill("#name", "cup")
+    opened.evaluate(LET_GO)
+    opened.locator("#hold").hover()
+    opened.mouse.down()
+    assert said_in_the_end(opened) == "Hold the button longer, for a few seconds."
+    opened.mouse.up()
+    assert opened.evaluate("counted") == "1"
+    assert made.learner.counts == before
 
 
 def test_a_camera_that_is_lost_while_the_button_is_held_teaches_nothing(tiny_page, tmp_path):

@@ -96,6 +96,14 @@ def test_the_only_lesson_of_an_object_takes_the_object_along(client, service):
     assert "no longer be removed" in again.json()["detail"]
 
 
+def test_a_removed_lesson_leaves_the_threshold_as_it_is(client, service):
+    mug = teach(client, "mug", 1)
+    assert service.learner.threshold != 0.75
+    client.post("/api/threshold", json={"threshold": 0.75})
+    client.post("/api/remove", json={"lesson": mug})
+    assert service.learner.threshold == Learner.load(service.path).threshold == 0.75
+
+
 def test_lessons_of_forgotten_objects_are_not_listed(client, service):
     mug = teach(client, "mug", 1)
     kettle = teach(client, "kettle", 2)

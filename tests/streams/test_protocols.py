@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
+from primavista.streams.nicv2 import paper_order
 from primavista.streams.open import stream as open_stream
 from primavista.streams.protocols import (
     class_incremental,
@@ -288,6 +289,20 @@ def test_the_published_pseudocode_to_the_letter() -> None:
     )  # the other 70 are never placed
     assert len(stream.batches[0]) == 10
     assert all(1 <= len(batch) <= 5 for batch in stream.batches[1:])
+
+
+def test_the_published_pseudocode_fills_the_last_batch() -> None:
+    """Three sessions of a new class for batches 2, 3 and 4: each has room for one."""
+    first = Session(0, 1, 0, 2)
+    new = [Session(1, k, 2 * k, 2 * k + 2) for k in (1, 2, 3)]
+    orders = set()
+    for run in range(20):
+        order = paper_order({0: [first], 1: new}, [0], 4, 2, random.Random(run))
+        assert [len(batch) for batch in order] == [1, 1, 1, 1]
+        assert order[0] == [first]
+        orders.add(tuple(batch[0].number for batch in order[1:]))
+    assert all(sorted(order) == [1, 2, 3] for order in orders)
+    assert len(orders) > 1
 
 
 @pytest.mark.parametrize(
