@@ -1,6 +1,6 @@
 """Put one fault after another into a copy of the code and check that a test notices each.
 
-python benchmarks/faults.py                  # all faults of faults.toml: about ten minutes
+python benchmarks/faults.py                  # all faults of faults.toml: about 13 minutes
 python benchmarks/faults.py hd01 hd02        # some of them
 
 A fault replaces a piece of text that occurs once in its file. Its tests must pass without the
