@@ -223,6 +223,26 @@ def test_after_the_first_lesson_it_asks_once_if_it_may_keep_pictures(tiny_page, 
     until(opened, lambda: "mug" not in opened.evaluate(STORED), "its picture is still kept")
 
 
+def test_the_picture_of_an_object_is_kept_as_long_as_the_object(tiny_page):
+    opened, _ = tiny_page
+    for name, shown in (("cup", "cup"), ("bowl", "kettle")):
+        show_film(opened, coloured(shown))
+        assert "learned" in hold(opened, name, 6)
+        if name == "cup":
+            opened.locator("#keep-yes").click()
+    assert opened.evaluate(STORED) == ["cup", "bowl"]
+    opened.locator("#undo").click()
+    until(opened, lambda: opened.evaluate(STORED) == ["cup"], "undone, and still kept")
+    opened.get_by_role("button", name="Lessons and name of cup").click()
+    opened.get_by_role("button", name="Rename cup").click()
+    opened.fill("#ask-value", "glass")
+    opened.keyboard.press("Enter")
+    until(opened, lambda: opened.evaluate(STORED) == ["glass"], "not renamed")
+    opened.get_by_role("button", name="Lessons and name of glass").click()
+    opened.get_by_role("button", name="Remove lesson 1 of glass").click()
+    until(opened, lambda: opened.evaluate(STORED) == [], "removed, and still kept")
+
+
 def test_a_file_that_cannot_be_shown_offers_what_can_help(tiny_page, tmp_path):
     """MPEG-4 part 2, which the service decodes and browsers do not; then images of an iPhone."""
     av = pytest.importorskip("av")

@@ -311,6 +311,12 @@ def test_a_lesson_has_pictures_and_is_removed_and_the_focus_stays(page, running)
     assert running.counts() == before
     focus = "document.activeElement.ariaLabel"
     assert page.evaluate(focus) == "Lessons and name of cup"
+    # undo brings it back, with its pictures
+    page.locator("#undo").click()
+    page.locator("#toast-text", has_text="Undone").wait_for()
+    assert 2 <= pictures.count() <= 4
+    page.get_by_role("button", name="Remove lesson 2 of cup").click()
+    until(page, lambda: running.counts() == before, "the lesson was not removed")
 
 
 def test_the_square_is_drawn_and_reset_and_follows_what_moves(page):

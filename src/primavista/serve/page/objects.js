@@ -11,6 +11,7 @@ const PIN_FROM = 6; // objects
 const SHOWN_PICTURES = 4; // of a lesson
 let rows = new Map();
 let taken = new Map(); // small pictures by the id of their lesson: in the memory of this page only
+let earlier = new Map(); // those before the last change, which undo may bring back
 let listeners = [];
 let onTeachMore = () => {};
 export let model = { objects: [], advice: [], lessons: [], version: -1, name: "", threshold: 0, nothing: "nothing", camera: null };
@@ -24,6 +25,7 @@ export async function refresh() {
 
 export function become(next) {
   model = next;
+  forgetPictures();
   $("model-name").textContent = model.name;
   setOff($("undo"), !model.can_undo);
   $("undo").textContent = TEXTS.undo;
@@ -181,8 +183,10 @@ function busy(label, text) {
 export async function change(path, body, done, label = "", doing = "") {
   clearToast();
   const over = busy(label, doing);
+  const before = new Map(taken);
   try {
     become(await ask(path, { method: "POST", ...body }));
+    earlier = before;
     if (done) toast(done, model.can_undo ? undo : undefined);
     return true;
   } catch (error) {
@@ -196,8 +200,9 @@ export async function change(path, body, done, label = "", doing = "") {
 async function rename(label) {
   const to = (await dialog(TEXTS.renameTitle(label), "", label, TEXTS.rename))?.trim();
   if (!to || to === label) return;
+  const picture = pictureOf(label);
   if (await change("/api/rename", { json: { label, to } }, TEXTS.renamed(label, to), label, TEXTS.renaming)) {
-    keepPictures({ ...pictures(), [to]: pictureOf(label), [label]: undefined });
+    keepPictures({ ...pictures(), [to]: picture });
     become(model);
     rows.get(to)?.item.querySelector("button").focus();
   }
@@ -206,7 +211,6 @@ async function rename(label) {
 async function forget(label) {
   const place = [...rows.keys()].indexOf(label);
   if (!(await change("/api/forget", { json: { label } }, TEXTS.forgotten(label), label, TEXTS.forgetting))) return;
-  keepPictures({ ...pictures(), [label]: undefined });
   focusRow(place);
 }
 
@@ -229,12 +233,9 @@ export async function undo() {
   if (isOff($("undo"))) return;
   setOff($("undo"), true);
   $("undo").textContent = TEXTS.undoing;
-  const pictures = new Map(taken);
-  if (await change("/api/undo", {}, "")) {
-    taken = new Map([...pictures, ...taken]); // undo may bring a lesson back
-    showRows();
-    toast(TEXTS.undone);
-  } else become(model);
+  taken = new Map([...earlier, ...taken]);
+  if (await change("/api/undo", {}, "")) toast(TEXTS.undone);
+  else become(model);
 }
 
 // Keeps a few of the small pictures (canvases) of a lesson, evenly spread.
@@ -256,6 +257,12 @@ const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{
 
 function keepPictures(all) {
   if (allowed()) localStorage.setItem(key(), JSON.stringify(all));
+}
+
+// Removes the pictures of objects that are gone: forgotten, undone, or without a lesson.
+function forgetPictures() {
+  const known = labels();
+  keepPictures(Object.fromEntries(Object.entries(pictures()).filter(([label]) => known.includes(label))));
 }
 
 // Allows that, and keeps the pictures of the lessons so far; or forbids it, and removes all.
