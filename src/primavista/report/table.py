@@ -182,8 +182,8 @@ def to_csv(table: Table) -> str:
         for line, value in zip(lines, values, strict=True):
             line += _csv_values(value)[: 3 if has_means else 1]
     out = io.StringIO()
-    rows = [[safe_text(x) if isinstance(x, str) else x for x in row] for row in (head, *lines)]
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    rows = [[safe_text(x) if isinstance(x, str) else x for x in line] for line in lines]
+    csv.writer(out, lineterminator="\n").writerows([[*map(safe_text, head)], *rows])
     return out.getvalue()
 
 
