@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import ssl
 import sys
 import time
 from collections import deque
@@ -320,7 +321,15 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
     address = camera_address(source)
     if address.parts.scheme in ("http", "https"):
         return address.url, HTTP, {}
+    if address.parts.scheme == "rtsps":
+        # FFmpeg checks no certificate unless it is asked to
+        return address.url, "rtsp", {**RTSP, "tls_verify": "1", "ca_file": _authorities()}
     return address.url, "rtsp", dict(RTSP)
+
+
+def _authorities() -> str:
+    """Return the file of trusted certificates: `SSL_CERT_FILE`, as for https, or the system's."""
+    return ssl.get_default_verify_paths().cafile or ""
 
 
 def _stalled(view: CameraView, seconds: float) -> CameraLostError:
@@ -332,7 +341,10 @@ def _advice(source: str) -> str:
     if not is_live(source):
         return "Give a video file that can be played"
     if is_address(source):
-        return "See that it is switched on, and that the address, user and password are right"
+        advice = "See that it is switched on, and that the address, user and password are right"
+        if camera_address(source).parts.scheme in ("https", "rtsps"):
+            advice += "; SSL_CERT_FILE names the file of a certificate of its own"
+        return advice
     return (
         "Connect a camera, close other programs that use it, and see that you are allowed to use "
         "it (on Linux: the group video)"
