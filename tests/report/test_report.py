@@ -436,3 +436,14 @@ def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_p
 def drawn_words(path: Path) -> set[str]:
     root = ET.fromstring(path.read_text("utf-8"))
     return {"".join(node.itertext()) for node in root.iter() if node.tag.endswith("text")}
+
+
+@pytest.mark.parametrize("name", ["tables", "figures"])
+def test_a_report_is_not_written_through_a_linked_folder(tmp_path: Path, name: str) -> None:
+    out, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    make_cell(out, "cwr*", "nicv2-3", 0, (1.0, 2.0))
+    elsewhere.mkdir()
+    (out / name).symlink_to(elsewhere)
+    with pytest.raises(FileError, match=rf"{name} is a link that leads out of"):
+        write_report(out)
+    assert not list(elsewhere.iterdir())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from primavista import FileError, Learner
-from primavista.bench.folder import CellFolder
+from primavista.bench.folder import CellFolder, claim_folder
 from primavista.bench.plan import load_plan
 from primavista.storage.disk import BusyError, FileLock, file_lock, is_locked, write_atomically
 
@@ -285,3 +285,22 @@ def test_names_that_are_patterns_are_names(tmp_path: Path) -> None:
     (tmp_path / ".mug.pv.0123456789abcdef.part").write_bytes(b"half")
     with file_lock(tmp_path / "m*.pv"):
         assert (tmp_path / ".mug.pv.0123456789abcdef.part").exists()
+
+
+def test_a_cell_is_not_run_in_a_folder_that_a_link_leads_elsewhere(tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    plan = load_plan("quick", ["device=cpu", "runs=1"])
+    planned = list(plan.planned())
+    place = out / planned[0].folder
+    place.parent.mkdir(parents=True)
+    place.symlink_to(elsewhere)
+    with pytest.raises(FileError, match=r"is a link that leads out of .*results"):
+        claim_folder(out, plan, planned)
+    assert not list(elsewhere.iterdir())
+    assert not (out / "plan.json").exists()
+    place.unlink()
+    claim_folder(out, plan, planned)
+    linked = tmp_path / "linked"  # the folder that the user names may be a link
+    linked.symlink_to(out)
+    claim_folder(linked, plan, planned)

@@ -30,7 +30,13 @@ from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, PrimavistaError, file_errors
 from primavista.storage import disk, learner_file
-from primavista.storage.disk import FileLock, is_locked, remove_leftovers, write_atomically
+from primavista.storage.disk import (
+    FileLock,
+    check_inside,
+    is_locked,
+    remove_leftovers,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from primavista.bench.evaluate import Step
@@ -351,7 +357,10 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
 
     Raises:
         InputError: If the folder holds results with another base; nothing is changed.
+        FileError: If the folder of a cell is a link that leads elsewhere.
     """
+    for own in planned:
+        check_inside(out, out / own.folder)
     found, base = read_folder_record(out), plan.base()
     if found is None or not any(out.rglob(RUN)):
         earlier = FolderRecord(base=base, groups=[], plans={})

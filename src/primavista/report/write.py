@@ -16,7 +16,7 @@ from primavista.report.read import read_results
 from primavista.report.sections import Page, build_page
 from primavista.report.table import to_csv, to_latex, to_markdown
 from primavista.report.texts import escape_latex, templates
-from primavista.storage.disk import replacing
+from primavista.storage.disk import check_inside, replacing
 
 FIGURE_KINDS = ("pdf", "svg", "png")
 TABLE_KINDS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
@@ -65,6 +65,8 @@ def write_report(
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published, width)
     target = Path(out) if out is not None else Path(folder)
+    for name in ("tables", "figures"):
+        check_inside(target, target / name)
     for section in page.sections:
         for table in section.tables:
             made = {f"{table.name}.{kind}": make(table) for kind, make in TABLE_KINDS.items()}

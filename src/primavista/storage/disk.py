@@ -445,6 +445,24 @@ def resolved(path: Path) -> Path:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
+def check_inside(root: Path, path: Path) -> None:
+    """Refuse a folder below `root` that a symbolic link leads out of it.
+
+    What a stranger put into a folder of results must not decide where files are written.
+
+    Args:
+        root: The folder that the user named, which may itself be a link.
+        path: A folder below it, which need not exist.
+
+    Raises:
+        FileError: If it leads out of `root`.
+    """
+    if not resolved(path).is_relative_to(resolved(root)):
+        raise FileError(
+            f"{path} is a link that leads out of {root}, so nothing is written: remove it"
+        )
+
+
 def is_locked(path: Path) -> bool:
     """Return True if a process holds the lock file `path` now, and False if there is no such file.
 
