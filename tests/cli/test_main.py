@@ -120,10 +120,11 @@ def test_a_killed_command_has_written_the_lines_of_lessons_on_disk(
         command.append(f"http://127.0.0.1:{camera.getsockname()[1]}/silent")
         process = subprocess.Popen(command, stdout=log, env=environment, cwd=tmp_path)
         try:
-            camera.accept()[0].close()  # the second lesson has begun
+            connection, _ = camera.accept()  # the second lesson has begun, and waits for an answer
         finally:
             process.kill()
             process.wait()
+        connection.close()
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert json.loads(line)["status"] == "learned"
     assert pv.Learner.load(tmp_path / "new.pv").labels == ["mug"]
