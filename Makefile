@@ -8,16 +8,20 @@ EXTRAS := train,live,video,heic,hub,lite,mqtt,onnx,plots,ray,sklearn,river,dev,d
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all test-avalanche lint docs dist lock sbom chromium latex servers clean
+# a worker of the tests takes up to 1.75 GB
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadgroup
+
+.PHONY: run test test-all test-avalanche lint docs dist lock sbom programs clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(STAMP) lint chromium latex servers
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+# with ARGS=--no-skips, a test that is skipped for anything but a missing GPU or Avalanche fails it
+test-all: $(STAMP) lint programs
+	$(PYTEST) $(ARGS)
 
 # the adapter for Avalanche and benchmarks/peers.py, with the real one, in an environment of its own
 # (some minutes, 1.5 GB)
@@ -58,21 +62,13 @@ $(STAMP): pyproject.toml $(wildcard locks/*.txt)
 	$(BIN)/python -m pip check
 	touch $(STAMP)
 
-# the tests of the page need a browser; without one they are skipped, and say so
-chromium:
-	command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -q && apt-get install -qy --no-install-recommends chromium; } || true
-
-# the tables and figures of a report are tried in a LaTeX document; without LaTeX that test is skipped
-latex:
-	command -v pdflatex >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -q && apt-get install -qy --no-install-recommends texlive-latex-base texlive-latex-recommended; } || true
-
-# cameras and events are tried with a real RTSP server and a real broker; without them the tests are skipped
-SERVERS := mosquitto python3-gi gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good
-servers:
-	dpkg -s $(SERVERS) >/dev/null 2>&1 || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -q && apt-get install -qy --no-install-recommends $(SERVERS); } || true
+# what the slow tests need beside Python: a browser, LaTeX, an RTSP server and a broker
+PROGRAMS := chromium texlive-latex-base texlive-latex-recommended mosquitto \
+	python3-gi gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good
+programs:
+	dpkg -s $(PROGRAMS) >/dev/null 2>&1 || if [ "$$(id -u)" = 0 ]; \
+		then apt-get update -q && apt-get install -qy --no-install-recommends $(PROGRAMS); \
+		else echo "Tests will be skipped unless these are installed: $(PROGRAMS)"; fi
 
 clean:
 	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache

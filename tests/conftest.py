@@ -49,6 +49,41 @@ Cumulative.OPTIONS = ShortCumulative
 GDumb.OPTIONS = ShortGDumb
 
 
+# the reasons for which a test may be skipped under --no-skips
+EXPECTED_SKIPS = ("needs a GPU", "Avalanche is not installed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        help="fail if a test is skipped for anything but a missing GPU or Avalanche",
+    )
+
+
+def unexpected_skips(config: pytest.Config) -> list[str]:
+    """The reasons of tests that were skipped although everything they need should be here."""
+    if not config.option.no_skips:
+        return []
+    skipped = config.pluginmanager.get_plugin("terminalreporter").stats.get("skipped", [])
+    reasons = {report.longrepr[2].removeprefix("Skipped: ") for report in skipped}
+    return sorted(reason for reason in reasons if not reason.startswith(EXPECTED_SKIPS))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.exitstatus == pytest.ExitCode.OK and unexpected_skips(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for reason in unexpected_skips(config):
+        terminalreporter.write_line(f"--no-skips: tests were skipped: {reason}", red=True)
+    seconds = sum(os.times()[:4])  # of this process, its workers and what they started
+    terminalreporter.write_line(f"{seconds:.0f} seconds of processor time")
+
+
 def pytest_collection_finish() -> None:
     """Spare every later collection of garbage the walk over all modules and tests."""
     gc.collect()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import primavista
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -36,14 +40,20 @@ def test_workflows_call_targets_that_exist(path):
         assert re.search(rf"^{target}:", MAKEFILE, re.M), target
 
 
+def recipe_lines(target: str) -> list[str]:
+    recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.M)
+    assert recipe is not None
+    pytest_line = re.search(r"^PYTEST := (.*)$", MAKEFILE, re.M)
+    assert pytest_line is not None
+    text = recipe[1].replace("$(PYTEST)", pytest_line[1]).replace(" $(ARGS)", "")
+    return [line.strip().removeprefix("$(BIN)/") for line in text.splitlines()]
+
+
 def test_windows_runs_what_make_runs():
     """There is no make on Windows: each command of `make test` is in its job."""
     commands = "\n".join(read_commands(ROOT / ".github" / "workflows" / "tests.yml"))
-    for target in ("lint", "test"):
-        recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.M)
-        assert recipe is not None
-        for line in recipe[1].splitlines():
-            assert line.strip().removeprefix("$(BIN)/") in commands, line
+    for line in recipe_lines("lint") + recipe_lines("test"):
+        assert line in commands, line
     assert "pip install --require-hashes --no-deps -r locks/all.txt -r locks/torch.txt" in commands
 
 
@@ -57,13 +67,41 @@ def test_the_tests_run_on_three_systems_and_the_supported_pythons():
         assert job["strategy"]["matrix"]["python"] == named
 
 
+def test_a_release_waits_for_all_tests():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert "make test-all PYTHON=python" in [step.get("run") for step in jobs["test"]["steps"]]
+    assert (jobs["build"]["needs"], jobs["publish"]["needs"]) == ("test", "build")
+
+
+SKIPPING = """
+import pytest
+
+
+@pytest.mark.parametrize("reason", ["needs a GPU", "Avalanche is not installed", "no luck"])
+def test_a(reason):
+    pytest.skip(reason)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chosen", "code"), [("GPU or Avalanche", 0), ("test_a", 1)])
+def test_what_should_be_here_must_not_be_skipped(tmp_path, chosen, code):
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "--no-skips", "-k", chosen]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT / "src")))}
+    run = subprocess.run(
+        [*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == code
+    assert ("--no-skips: tests were skipped: no luck" in run.stdout) == bool(code)
+    assert re.search(r"\d+ seconds of processor time", run.stdout)
+
+
 def test_pre_commit_has_the_checks_of_make_lint():
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     entries = [hook["entry"] for repo in yaml.safe_load(text)["repos"] for hook in repo["hooks"]]
-    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", MAKEFILE, re.M)
-    assert recipe is not None
-    for line in recipe[1].splitlines():
-        command = re.sub(r"\$\(BIN\)/", "", line).split(" src ")[0].strip()
+    for line in recipe_lines("lint"):
+        command = line.split(" src ")[0]
         assert any(entry.startswith(command) for entry in entries), command
 
 

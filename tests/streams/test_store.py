@@ -120,7 +120,7 @@ def test_frames_that_are_read_one_by_one(tmp_path: Path) -> None:
     assert same(data, pack(replace(data, frames=lazy), tmp_path / "s", 2))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_all_frames_on_the_gpu(tmp_path: Path) -> None:
     data = made(600)
     resident = pack(data, tmp_path / "s", 1).to("cuda")

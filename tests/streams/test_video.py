@@ -11,6 +11,7 @@ import sys
 import zlib
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -32,9 +33,6 @@ from primavista.media.video import (
 from . import media
 
 av = pytest.importorskip("av")
-needs_no_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything"
-)
 
 
 def greys(clip: Frames) -> list[int]:
@@ -354,12 +352,21 @@ def test_loops_of_folders_end(tmp_path: Path) -> None:
     assert len(open_frames(tmp_path / "a", size=8)) == 2
 
 
-@needs_no_root
-def test_unreadable_files(tmp_path: Path) -> None:
-    media.make_pictures(tmp_path, [1])
-    (tmp_path / "0.png").chmod(0)
-    with pytest.raises(pv.FileError, match="permissions"):
-        open_frames(tmp_path / "0.png")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
+def test_unreadable_files() -> None:
+    with TemporaryDirectory() as name:  # `tmp_path` lies in a folder of the user
+        folder = Path(name)
+        folder.chmod(0o755)
+        media.make_pictures(folder, [1])
+        (folder / "0.png").chmod(0)
+        user = os.geteuid()
+        if user == 0:  # root may read everything
+            os.seteuid(65534)
+        try:
+            with pytest.raises(pv.FileError, match="permissions"):
+                open_frames(folder / "0.png")
+        finally:
+            os.seteuid(user)
 
 
 def test_unreadable_files_as_the_system_says_it(
