@@ -13,7 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 from PIL import Image
+from typer.testing import CliRunner
+
+from primavista.cli.bench import app
 
 HEADS = """
 import torch
@@ -108,11 +112,52 @@ def final_table(out: Path) -> Path:
     return found
 
 
+OWN = ("heads:NearestMean", "heads:Sharp", "nets:small")
+EVIL = """
+from pathlib import Path
+
+Path("ran").touch()
+
+
+class Harmless:
+    pass
+"""
+
+
+def test_only_run_imports_the_code_of_a_plan_and_says_so_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N7 of the second review: looking at the plan of a stranger ran its code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "evil_of_a_test.py").write_text(EVIL)
+    group = 'name = "g"\nstrategies = ["evil_of_a_test:Harmless"]\nprotocols = ["nicv2"]'
+    (tmp_path / "plan.toml").write_text(f'name = "theirs"\n[[groups]]\n{group}\n')
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments])
+
+    status = call("status", "plan.toml")
+    assert status.exit_code == 0
+    assert "only cells that were begun are shown" in status.stdout
+    assert call("report", "plan.toml").exit_code == 1
+    assert not (tmp_path / "ran").exists()
+    ran = call("run", "plan.toml")
+    assert "importing the code that plan.toml names: evil_of_a_test:Harmless" in ran.stdout
+    assert "neither a strategy class nor a function" in str(ran.exception)
+    assert (tmp_path / "ran").exists()
+
+
 @pytest.mark.slow
 def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) -> None:
     ran = primavista(place, "bench", "run", "plan.toml", "--threads", "2")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = primavista(place, "bench", "report", "plan.toml", "--figures", "svg")
+    assert "importing the code that plan.toml names: lab_of_a_test.heads:" in ran.stdout
+    registered = [part for name in OWN for part in ("--register", f"lab_of_a_test.{name}")]
+    assert f"next: primavista {' '.join(registered)} bench report plan.toml" in ran.stdout
+    seen = primavista(place, "bench", "status", "plan.toml")
+    assert "3 of 3 cells done" in seen.stdout
+    told = primavista(place, *registered, "bench", "report", "plan.toml", "--figures", "svg")
     assert told.returncode == 0, told.stderr
     out = place / "primavista-runs" / "mine"
 
@@ -130,7 +175,7 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
     # a changed network is a changed cell
     nets = place / "site" / "lab_of_a_test" / "nets.py"
     nets.write_text(NETS.replace("nn.ReLU()", "nn.ReLU6()"))
-    changed = primavista(place, "bench", "status", "plan.toml")
+    changed = primavista(place, *registered, "bench", "status", "plan.toml")
     assert "0 of 3 cells done" in changed.stdout
 
     # without the package the report is still written, and says what it knows

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from primavista.bench.folder import write_result
 from primavista.bench.plan import load_plan
 from primavista.bench.resolve import all_options
 from primavista.report.claims import CLAIMS, Claim, check_claims, claims_table, comparisons_table
@@ -295,7 +296,7 @@ def test_the_claims_plan_measures_every_claim(tmp_path: Path) -> None:
         lines = [{"batch": b, "measures": {"accuracy": a}} for b, a in ((1, 14.0), (2, 40.0))]
         (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         result = {"format": 1, "final": {"accuracy": 40.0}, "batches": 2}
-        (place / "result.json").write_text(json.dumps(result))
+        write_result(place, result)
         for group in planned.groups:
             names.setdefault(group, []).append(planned.folder)
     groups = [{"plan": "claims", "name": name, "cells": cells} for name, cells in names.items()]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from primavista.bench.folder import write_result
 from primavista.report import write_report
 from primavista.report.read import read_results
 from primavista.report.result_tables import (
@@ -22,7 +23,7 @@ from primavista.report.result_tables import (
 from primavista.report.series import MeanStd, build_series
 from primavista.report.table import format_value
 
-from .test_report import CORE50_FACTS, make_cell, read
+from .test_report import CORE50_FACTS, change_metrics, make_cell, read
 
 FACTS = {**CORE50_FACTS, "core50": None, "test_frames": 40, "order": "generated", "size": 64}
 TOYS: dict[str, Any] = {
@@ -115,7 +116,7 @@ def test_classes_that_come_later_are_mentioned_if_there_are_any(tmp_path: Path) 
     assert "not been taught yet" not in words(write_report(tmp_path, figures=["svg"]))
     lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     lines[1]["new_classes"] = [3]
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change_metrics(place, lines)
     assert "not been taught yet" in words(write_report(tmp_path, figures=["svg"]))
 
 
@@ -179,7 +180,7 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     result = json.loads((place / "result.json").read_text())
     result.update(peak_bytes=7_000_000)
     result.update(operations={"forward": 1e6, "predicting": 2e6, "learning": 3e6})
-    (place / "result.json").write_text(json.dumps(result))
+    write_result(place, result)
     write_report(tmp_path, figures=["svg"])
     (row,) = rows(tmp_path / "tables" / "efficiency.csv")
     seconds = [float(row[f"{what} (s)"]) for what in ("learning", "solving", "testing")]
@@ -226,7 +227,7 @@ def test_what_solves_nothing_has_no_time_of_solving(tmp_path: Path) -> None:
     for strategy, seconds in (("naive", 0.0), ("dslda", 2.0)):
         place = make_cell(tmp_path, strategy, **TOYS)
         result = json.loads((place / "result.json").read_text())
-        (place / "result.json").write_text(json.dumps({**result, "solve_seconds": seconds}))
+        write_result(place, {**result, "solve_seconds": seconds})
     table = efficiency_table("times", build_series(read_results(tmp_path).cells))
     column = table.columns.index("solving (s)")
     found = {row[1]: row[column] for row in table.rows}

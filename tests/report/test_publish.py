@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from primavista.bench.folder import write_result
 from primavista.errors import InputError
 from primavista.report import write_report
 from primavista.report.read import read_results
@@ -178,7 +179,7 @@ def test_names_of_classes_stay_distinct(tmp_path: Path) -> None:
     result = json.loads((place / "result.json").read_text())
     confusion = [[int(i == j) for j in range(24)] for i in range(24)]
     result.update(classes=SIGNS, confusion=confusion)
-    (place / "result.json").write_text(json.dumps(result))
+    write_result(place, result)
     write_report(tmp_path, figures=["svg"])
     texts = texts_in(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")
     rows = [text for text in texts if re.match(r"\d\d_", text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,37 @@ def test_metrics_end_at_the_first_damaged_line(tmp_path: Path) -> None:
     (place / "metrics.jsonl").mkdir()
     cell = read_one(tmp_path)
     assert (cell.status, cell.steps) == ("failed", ())
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "run.json"])
+def test_a_damaged_bit_changes_no_number_of_a_report(tmp_path: Path, name: str) -> None:
+    """The second review flipped bits of results: 44 % were read with another meaning (N4)."""
+    path = make_cell(tmp_path) / name
+    good = path.read_bytes()
+    whole = read_one(tmp_path)
+    assert whole.status == "done"
+    dice = random.Random(name)
+    for _ in range(300):
+        bad = bytearray(good)
+        bad[dice.randrange(len(bad))] ^= 1 << dice.randrange(8)
+        path.write_bytes(bad)
+        found = read_results(tmp_path)
+        if found.damaged:
+            continue
+        (cell,) = found.cells
+        if cell.status == "failed":
+            assert name in str(cell.failure)
+            assert cell.steps == ()
+        else:
+            assert (cell.cell, cell.result, cell.steps) == (whole.cell, whole.result, whole.steps)
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
+def test_a_number_that_was_changed_by_hand_is_refused_and_its_file_named(
+    tmp_path: Path, name: str
+) -> None:
+    path = make_cell(tmp_path, accuracies=(10.0, 20.0, 35.5)) / name
+    path.write_text(path.read_text().replace("35.5", "99.9"))
+    cell = read_one(tmp_path)
+    assert (cell.status, cell.curve) == ("failed", {})
+    assert f"{name} is damaged or was changed" in str(cell.failure)

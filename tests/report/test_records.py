@@ -19,7 +19,7 @@ from primavista.report import write_report
 from primavista.streams.rendered.renderer import Scene
 
 from .test_publish import STRATEGIES, make_folder
-from .test_report import make_cell
+from .test_report import change_metrics, make_cell
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
     lines[0]["measures"]["task_accuracy"] = {"1": 80.0}
     lines[2]["measures"]["task_accuracy"] = {"1": 50.0, "3": 90.0}
     lines[2]["measures"] |= {"forward_transfer": 12.0, "average_anytime": 75.0}
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change_metrics(place, lines)
     results = pv.load_results(tmp_path)
     assert [
         tuple(row[key] for key in ("name", "run", "batch", "task", "accuracy"))

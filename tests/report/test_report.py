@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from primavista.bench.folder import write_result
 from primavista.errors import FileError, MissingExtraError
 from primavista.report import texts, write_report
 
@@ -118,8 +119,14 @@ def make_cell(
             "machine": {"cpu": "a <processor> & co", "cores": 2},
             "data": facts or (None if "data" in plan else CORE50_FACTS),
         }
-        (place / "result.json").write_text(json.dumps(result))
+        write_result(place, result)
     return place
+
+
+def change_metrics(place: Path, lines: list[dict[str, Any]]) -> None:
+    """Write other lines than those of `make_cell`, with the checksums that a run would give."""
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_result(place, json.loads((place / "result.json").read_text()))
 
 
 def add_to_group(folder: Path, name: str, place: Path) -> None:
@@ -336,18 +343,15 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
         backbone={"name": evil, "weights": evil},
     )
     make_cell(tmp_path, "naive", evil, 0, name="c", reason=evil)
-    (tmp_path / "b" / "result.json").write_text(
-        json.dumps(
-            {
-                "format": 1,
-                "final": {"accuracy": 3.0},
-                "machine": {evil: evil},
-                "classes": [evil] * 4,
-                "confusion": [[1, 0, 0, 0]] * 4,
-                "batches": 3,
-            }
-        )
-    )
+    result = {
+        "format": 1,
+        "final": {"accuracy": 3.0},
+        "machine": {evil: evil},
+        "classes": [evil] * 4,
+        "confusion": [[1, 0, 0, 0]] * 4,
+        "batches": 3,
+    }
+    write_result(tmp_path / "b", result)
     path = write_report(tmp_path, figures=["svg"])
     text = path.read_text("utf-8")
     assert "<script" not in text

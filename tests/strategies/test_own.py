@@ -120,6 +120,7 @@ def test_another_process_registers_the_same_names(ran):
         ("code_of_a_test.part:Plain", "there is no module 'code_of_a_test.part'"),
         ("code_of_a_test:Nothing", "code_of_a_test has no Nothing"),
         ("code_of_a_test:RAN", "neither a strategy class nor a function"),
+        ("fractions:Fraction", "neither a strategy class nor a function"),
         ("__main__:Nothing", "a module of its own"),
     ],
 )
@@ -283,6 +284,11 @@ def test_a_saved_plan_and_a_result_never_import_code(ran, tmp_path):
     stored = Plan.model_validate(table)
     with pytest.raises(pv.InputError, match=r"primavista\.register"):
         stored.planned()
+    made = make_plan(table)
+    assert made.backbone.weights == "own"
+    assert made.own_code == ["code_of_a_test:Plain", "code_of_a_test:net"]
     assert ran == []
-    assert make_plan(table).backbone.weights == "own"
+    for reference in made.own_code:
+        pv.register(reference)
+    assert made.own_code == []
     assert ran == ["code_of_a_test"]

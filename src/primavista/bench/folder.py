@@ -5,7 +5,8 @@ The folder of a cell holds
 - `run.json`: the cell;
 - `metrics.jsonl` and `timings.jsonl`: one line per batch, the reproducible part and the times;
 - `checkpoint.safetensors`: the state of the strategy, until the cell is done;
-- `result.json`: renamed into place at the end; its presence means that the cell is done;
+- `result.json`: renamed into place at the end; its presence means that the cell is done. It has the
+  checksums of itself, of `run.json` and of `metrics.jsonl`;
 - `failed.json`: the reason, if the cell failed.
 
 Every file is either appended to by whole lines or replaced atomically, so a process that ends at
@@ -15,6 +16,7 @@ any moment loses no more than the batches since the last checkpoint.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import traceback
@@ -129,6 +131,7 @@ class CellResult(_FileModel):
         data: The facts of the data.
         state_sha256: The checksum of the strategy's final state.
         machine: The machine that ran the last batches.
+        checksums: The SHA-256 of `run.json`, of `metrics.jsonl`, and of the rest of this file.
     """
 
     format: Literal[1] = 1
@@ -148,18 +151,52 @@ class CellResult(_FileModel):
     data: DataFacts | None = None
     state_sha256: str | None = None
     machine: dict[str, Any] = {}
+    checksums: dict[str, str] = {}
 
 
 def read_result(path: Path) -> CellResult | None:
     """Read `result.json` of a cell's folder; None if the cell is not done.
 
     Raises:
-        FileError: If it is damaged; the message says what to do about this cell.
+        FileError: If it does not match its checksums, or another file does not; the message names
+            the file and says what to do about this cell.
     """
     try:
-        return read_model(path / RESULT, CellResult)
+        raw = read_json(path / RESULT)
+        if raw is None:
+            return None
+        result = _validated(path / RESULT, raw, CellResult, "")
+        for name, checksum in _checksums(path, raw).items():
+            if result.checksums.get(name) != checksum:
+                raise FileError(
+                    f"{path / name} is damaged or was changed: it does not match its checksum in "
+                    f"{RESULT}. Restore it from a copy"
+                )
+        return result
     except FileError as error:
         raise FileError(f"{error}; to run this cell again, delete {path}") from error
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write `result.json` of a cell's folder, with checksums of what is in the folder.
+
+    Args:
+        path: The folder.
+        result: The fields of `CellResult`.
+
+    Raises:
+        FileError: If it cannot be written.
+    """
+    write_json(path / RESULT, {**result, "checksums": _checksums(path, result)})
+
+
+def _checksums(path: Path, result: Mapping[str, Any]) -> dict[str, str]:
+    rest = {key: value for key, value in result.items() if key != "checksums"}
+    contents = {RESULT: json.dumps(rest, sort_keys=True).encode()}
+    for name in (RUN, METRICS):
+        with file_errors("read", path / name, "Check its permissions"):
+            contents[name] = (path / name).read_bytes() if (path / name).exists() else b""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
 
 
 def read_metrics(path: Path) -> Iterator[BatchMetrics]:
@@ -259,7 +296,7 @@ class CellFolder:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`; from now on this cell is done."""
         self._sync()
-        write_json(self.path / RESULT, result)
+        write_result(self.path, result)
         self._drop_checkpoint()
 
     def replace(self, files: Mapping[str, bytes]) -> None:

@@ -36,7 +36,7 @@ from primavista.networks.base import FROM_FUNCTION, Backbone, Precision, build
 from primavista.progress import Progress
 from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
-from primavista.strategies.registry import register, strategy_class, strategy_info
+from primavista.strategies.registry import registered, strategy_class, strategy_info
 from primavista.streams.protocols import parse_protocol
 
 # The fields of a cell that do not change its question.
@@ -297,6 +297,15 @@ class Plan(StrictModel):
             return {**table, "test": "reduced"}
         return table
 
+    @property
+    def own_code(self) -> list[str]:
+        """The references `package.module:Name` that the plan names and nobody has registered.
+
+        A plan imports nothing: whoever runs it registers them first, with `primavista.register`.
+        """
+        named = {self.backbone.name, *(name for one in self.groups for name in one.strategies)}
+        return sorted(name for name in named if is_reference(name) and name not in registered())
+
     def planned(self, progress: Progress | None = None) -> list[PlannedCell]:
         """Return every cell once, in the order of the groups, run 0 of all before run 1.
 
@@ -469,9 +478,6 @@ def make_plan(
 ) -> Plan:
     """Make a plan from the content of a TOML file.
 
-    Strategies and a backbone of your own that the plan names by reference are registered, which
-    imports them: a plan is a program that you run.
-
     Args:
         table: The content of the file.
         overrides: Texts "key=value" that set single keys; see `load_plan`.
@@ -496,9 +502,6 @@ def make_plan(
         strange = first["type"] == "extra_forbidden"
         what = "there is no such key" if strange else first["msg"]
         raise InputError(f"{where}: {place}: {what} (got {first['input']!r:.80})") from error
-    for named in (plan.backbone.name, *(name for one in plan.groups for name in one.strategies)):
-        if is_reference(named):
-            register(named)
     return plan
 
 

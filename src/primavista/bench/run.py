@@ -17,20 +17,23 @@ from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (
     FAILED,
     LOCK,
+    RUN,
     TIMES,
     TIMINGS,
     CellStatus,
     cell_status,
     claim_folder,
     make_folder,
+    read_folder_record,
     read_json,
     read_lines,
+    read_model,
     read_result,
 )
-from primavista.bench.plan import Plan, PlannedCell
+from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
-from primavista.storage.disk import FileLock
+from primavista.storage.disk import FileLock, check_inside
 from primavista.strategies.registry import registered
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
@@ -245,6 +248,29 @@ def _open_first(
     if data.kind == "rendered" and device == "cuda" and not torch.cuda.is_available():
         return rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
     return open_cell_data(data, cache, device, None, progress, resident=False, split=split)
+
+
+def recorded_states(out: Path, plan: str) -> list[CellState]:
+    """Return the states of the cells of a plan that were begun, from the files of a folder alone.
+
+    Args:
+        out: The folder of the results.
+        plan: The name of the plan, whose code need not be registered.
+
+    Raises:
+        FileError: If a file is damaged, or leads out of the folder.
+    """
+    record = read_folder_record(out)
+    groups: dict[str, list[str]] = {}
+    for group in record.groups if record else ():
+        for folder in group.cells if group.plan == plan else ():
+            groups.setdefault(folder, []).append(group.name)
+    states = []
+    for folder, names in groups.items():
+        check_inside(out, out / folder)
+        if cell := read_model(out / folder / RUN, Cell):
+            states.append(CellState(PlannedCell(cell, folder, folder, names), out / folder))
+    return states
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import Threads, printable
+from primavista.cli.arguments import Threads, printable, register_named
 from primavista.cli.commands import CommandGroup
 from primavista.cli.progress import progress_bar
 from primavista.cli.suite import (
@@ -52,7 +52,7 @@ def run(
     deterministic: bool = False,
 ) -> None:
     """Run the cells of a plan that are not done. A failed cell does not stop the others; the exit
-    code is then 1.
+    code is then 1. Code of your own that the plan names is named and imported.
 
     Example: `primavista bench run quick --set runs=1`
 
@@ -64,10 +64,15 @@ def run(
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
     folder = out or RESULTS / chosen.name
+    again = "primavista"
+    if own := chosen.own_code:
+        typer.echo(printable(f"importing the code that {plan} names: {', '.join(own)}"))
+        register_named(*own)
+        again = " ".join((again, *(f"--register {name}" for name in own)))
     suite = make_suite(chosen, folder, groups or (), shared_data=not out)
     executor = make_executor(on, threads, per_gpu)
     failed = run_with_progress(Console(), suite, executor)
-    typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
+    typer.echo(f"results in {folder}; next: {again} bench report {plan} --out {folder}")
     if failed:
         raise typer.Exit(1)
 
@@ -84,15 +89,23 @@ def status(
     Example: `primavista bench status quick`
     """
     from primavista.bench.folder import RESULT, saved_plan
+    from primavista.bench.run import recorded_states
 
     given = chosen = find_plan(plan, overrides, data)
     folder = out or RESULTS / chosen.name
     if not overrides and data is None:
         chosen = saved_plan(folder, chosen.name) or chosen
-    states = make_suite(chosen, folder).states
+    notes = []
+    if own := chosen.own_code:
+        states = recorded_states(folder, chosen.name)
+        notes.append(
+            f"only cells that were begun are shown: the plan names {', '.join(own)}, "
+            "which only `bench run` imports"
+        )
+    else:
+        states = make_suite(chosen, folder).states
     console = Console(highlight=False)
     console.print(_status_table(chosen, states))
-    notes = []
     if chosen != given:
         notes.append(
             f"this is the plan as it was last run; {plan} differs from it now, or --set did"
@@ -143,7 +156,7 @@ def report(
     from primavista.report import write_report
 
     try:
-        name = find_plan(plan).name  # which also registers the strategies of the user's own
+        name = find_plan(plan).name
     except InputError:
         if out is None:  # a report needs no plan
             raise

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from primavista.cli.arguments import Threads
+from primavista.cli.arguments import Threads, register_named
 from primavista.cli.suite import (
     RESULTS,
     format_seconds,
@@ -116,6 +116,7 @@ def _quick_plan(
     # A thinning of 1 takes the official reduced test set of CORe50, and all test frames of others.
     thin = max(1, scene["frames"] // TEST_FRAMES) if data["kind"] == "rendered" else 1
     plan = load_plan("quick", settings, data=data, test_thin=thin, **keys)
+    register_named(*plan.own_code)
     first, *_ = plan.cells_of(plan.groups[0])  # all of them: a wrong option is found here
     if plan.data.kind == "rendered":
         opened = rendered(plan.data.scene)

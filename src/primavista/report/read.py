@@ -262,8 +262,8 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     metrics: tuple[BatchMetrics, ...] = ()
     result, failure = None, None
     try:
-        metrics = tuple(read_metrics(place))
         result = read_result(place)
+        metrics = tuple(read_metrics(place))
         failed = None if result is not None else read_json(place / FAILED)
         if failed is not None:
             failure = str(failed.get("reason") or "no reason was given")

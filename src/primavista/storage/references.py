@@ -1,8 +1,8 @@
 """Code of the user's own by reference, `package.module:Name`.
 
 Importing a module runs its code. So a reference is imported if the user names it, on the command
-line, in a plan that is run, or by `primavista.register`, and never because a saved file or a
-request contains it: those may only use what was registered before.
+line, in a plan that `bench run` runs, or by `primavista.register`, and never because a saved file
+or a request contains it: those may only use what was registered before.
 """
 
 from __future__ import annotations

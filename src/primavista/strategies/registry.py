@@ -48,9 +48,9 @@ def register(what: str | Code, name: str | None = None) -> Code:
     """Register your own strategy or backbone under a name.
 
     From then on `create`, `Learner`, `evaluate` and plans accept it, also in worker processes. It
-    can always be named by its reference, `package.module:Name`; the command line and plans register
-    the references that they contain. Saved files can only use code that was registered before: a
-    file alone never imports code.
+    can always be named by its reference, `package.module:Name`; the command line registers the
+    references that it contains, and `bench run` those of its plan. Saved files can only use code
+    that was registered before: a file alone never imports code.
 
     Args:
         what: A strategy class; a function that returns a module, for a backbone; or a reference to
@@ -70,6 +70,11 @@ def register(what: str | Code, name: str | None = None) -> Code:
     (True, 'My own')
     """
     made = _loaded(what) if isinstance(what, str) else what
+    if isinstance(made, type) and not _is_strategy(made) and not _is_module(made):
+        raise InputError(
+            f"{reference_to(made)} is neither a strategy class nor a function that returns a "
+            "torch.nn.Module: name another one"
+        )
     known = {reference_to(made), *([what] if isinstance(what, str) else ())}
     short = _name_in_info(made) if name is None else name
     if short is not None:
@@ -86,6 +91,11 @@ def register(what: str | Code, name: str | None = None) -> Code:
 def _is_strategy(made: Code) -> TypeGuard[type[Strategy]]:
     base = sys.modules.get("primavista.strategies.base")  # whoever has a subclass has loaded it
     return base is not None and isinstance(made, type) and issubclass(made, base.Strategy)
+
+
+def _is_module(made: type) -> bool:
+    torch = sys.modules.get("torch")  # likewise
+    return torch is not None and issubclass(made, torch.nn.Module)
 
 
 def _loaded(reference: str) -> Code:
@@ -222,6 +232,8 @@ def strategy_class(name: str) -> Callable[..., Strategy]:
     make = load_strategy(STRATEGIES[name]) if name in STRATEGIES else own_strategy(name)
     if make is not None:
         return make
+    if name in OWN_NETWORKS:
+        raise InputError(f"{name} is a function that returns a network, and not a strategy class")
     if is_reference(name):
         raise InputError(must_be_registered(name))
     raise InputError(
