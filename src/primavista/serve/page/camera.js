@@ -1,13 +1,11 @@
 // The source of frames: the camera of this device, the camera of the service, a video file, or images.
 // Other modules get the square in the guide; while objects are searched for, they get the whole picture.
 
-import { ask } from "./api.js";
+import * as backend from "./backend.js";
 import { Motion } from "./motion.js";
 import { TEXTS } from "./texts.js";
 import { $, isOff, isPressed, press, toast } from "./view.js";
 
-const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
-const QUALITY = 0.9;
 const WHOLE_SIDE = 640; // pixels of the longer side of a whole picture
 const LEAST_BOX = 0.08; // share of the shorter side; a smaller box counts as a click
 const FOLLOW_INTERVAL = 100; // milliseconds
@@ -132,7 +130,7 @@ export async function useServiceCamera() {
 async function showServiceFrame(wanted) {
   let reason = "";
   try {
-    const coded = await ask("/api/camera/frame", { blob: true });
+    const coded = await backend.cameraFrame();
     const bytes = new Uint8Array(await coded.arrayBuffer());
     const image = images.length && isSame(bytes, serviceFrame) ? null : await createImageBitmap(coded);
     if (!wanted()) return true;
@@ -187,7 +185,7 @@ export async function useFiles(files) {
     const plays = await video.play().then(() => true, () => false);
     if (sources !== mine) return; // another source was chosen meanwhile
     kind = "video";
-    if (!plays) cover(TEXTS.notPlayable, teachWhole, TEXTS.teachVideo);
+    if (!plays) cover(TEXTS.notPlayable, backend.canDecode ? teachWhole : null, TEXTS.teachVideo);
     file = videos[0];
   } else {
     const opened = await Promise.allSettled(pictures.map((one) => createImageBitmap(one)));
@@ -343,12 +341,12 @@ function drawable() {
 export async function captureFrame() {
   const [picture] = source();
   const { x, y, side } = area();
-  const sent = Math.max(1, Math.min(Math.round(side), MAX_SIDE));
+  const sent = backend.frameSide(side);
   if (square.width !== sent) square.width = square.height = sent;
   const context = square.getContext("2d");
   context.imageSmoothingQuality = "high";
   context.drawImage(picture, x, y, side, side, 0, 0, sent, sent);
-  return square.convertToBlob({ type: "image/jpeg", quality: QUALITY });
+  return backend.frameOf(square);
 }
 
 export async function captureWhole() {
@@ -359,7 +357,7 @@ export async function captureWhole() {
   const context = whole.getContext("2d");
   context.imageSmoothingQuality = "high";
   context.drawImage(picture, 0, 0, whole.width, whole.height);
-  return whole.convertToBlob({ type: "image/jpeg", quality: QUALITY });
+  return backend.frameOf(whole);
 }
 
 export function thumbnail(side) {

@@ -1,6 +1,6 @@
 // Puts the parts together: the camera, the verdict, the boxes, the list of objects, and the messages if something is missing.
 
-import { ask, form, setToken } from "./api.js";
+import * as backend from "./backend.js";
 import * as camera from "./camera.js";
 import * as correct from "./correct.js";
 import { learning, whenLearning } from "./learning.js";
@@ -9,13 +9,12 @@ import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
 import { fill, TEXTS } from "./texts.js";
 import * as use from "./use.js";
-import { $, announce, banner, dialog, hint, isPressed, make, press, setOff, sureness } from "./view.js";
+import { $, announce, banner, hint, isPressed, make, press, setOff, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
 const STEADY_ASKING = 1500; // the same while the verdict asks a question, so that this does not go under the finger
 const LAST_ANSWER = 2000; // milliseconds after which a new verdict is shown if no other answer has come
 const FIND_CHECK = 1000; // milliseconds between two requests that check if the model can find objects
-const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
 let stream = null;
 let state = "waiting"; // of the connection: waiting, live, gone
@@ -65,13 +64,10 @@ function onError(reason) {
   if (isPressed($("find"))) stopFindingIfImpossible();
 }
 
-// The stream does not say why it refused a frame. `/api/locate` does: with 409 if this model cannot find objects.
 async function stopFindingIfImpossible() {
   if (performance.now() < nextFindCheck) return;
   nextFindCheck = performance.now() + FIND_CHECK;
-  const body = form({ frame: await camera.captureWhole() });
-  const status = await ask("/api/locate", { body }).then(() => 200, (error) => error.status);
-  if (status !== 409 || !isPressed($("find"))) return;
+  if (!(await backend.refusesToLocate(await camera.captureWhole())) || !isPressed($("find"))) return;
   find(false);
   hint(TEXTS.noLocate, "bad");
 }
@@ -143,7 +139,8 @@ function find(on) {
 }
 
 function showButtons() {
-  $("wrong").hidden = $("find").hidden = $("asking").hidden = !objects.model.objects.length;
+  $("wrong").hidden = $("asking").hidden = !objects.model.objects.length;
+  $("find").hidden = !backend.canLocate || !objects.model.objects.length;
   for (const id of ["wrong", "follow"]) setOff($(id), isPressed($("find"))); // they keep their places
 }
 
@@ -161,17 +158,6 @@ function showLink() {
   $("link").dataset.state = state;
   $("link").dataset.picture = camera.ready();
   $("link-text").textContent = words[state];
-}
-
-async function enter(text = TEXTS.tokenText) {
-  try {
-    await objects.refresh();
-  } catch (error) {
-    if (error.status !== 401) return;
-    const token = await dialog(TEXTS.tokenTitle, text, "", TEXTS.enter);
-    if (token) setToken(token.trim());
-    await enter(token ? TEXTS.tokenWrong : TEXTS.tokenText);
-  }
 }
 
 function acceptDrops() {
@@ -209,13 +195,12 @@ async function start() {
     clearVerdict();
   });
   objects.onModel((model) => {
-    const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
-    $("privacy-line").textContent = TEXTS.privacyLine(where, $("thumbs").checked);
+    $("privacy-line").textContent = TEXTS.privacyLine(backend.place(), $("thumbs").checked);
     $("privacy").textContent = TEXTS.privacy(model.recall_seconds, model.camera, $("thumbs").checked);
     showButtons();
     if (!model.objects.length) clearVerdict();
   });
-  await enter();
+  await backend.enter(objects.refresh);
   stream = new Stream({ remember: objects.model.recall_seconds ?? 0, onResult, onError, onNotice: correct.onNotice, onState });
   correct.setUp(stream);
   teach.setUp(stream);

@@ -1,6 +1,6 @@
 // The list of taught objects: live bars, lessons with small pictures, rename, forget, remove and undo.
 
-import { ask } from "./api.js";
+import * as backend from "./backend.js";
 import { TEXTS } from "./texts.js";
 import { $, clearToast, dialog, isOff, make, setOff, toast } from "./view.js";
 
@@ -20,7 +20,7 @@ export const onModel = (listener) => listeners.push(listener);
 export const labels = () => model.objects.map((object) => object.label);
 
 export async function refresh() {
-  become(await ask("/api/model"));
+  become(await backend.model());
 }
 
 export function become(next) {
@@ -32,7 +32,7 @@ export function become(next) {
   $("empty").hidden = model.objects.length > 0;
   $("total").textContent = model.objects.length || "";
   $("advice").hidden = !model.objects.length;
-  $("advice").textContent = TEXTS.next(nextStep());
+  $("advice").textContent = nextStep();
   if (document.activeElement !== $("threshold")) $("threshold").value = model.threshold;
   showThreshold();
   showRows();
@@ -43,10 +43,10 @@ export function become(next) {
 // The most urgent advice. Of several that are as urgent, the one about the object that was taught last, which is at hand.
 function nextStep() {
   const [first] = model.advice;
-  if (!first || first.kind === "good enough") return TEXTS.allGood;
+  if (!first || first.kind === "good enough") return TEXTS.next(TEXTS.allGood);
   const newest = model.lessons.at(-1)?.label;
   const urgent = model.advice.filter((one) => one.kind === first.kind);
-  return (urgent.find((one) => one.labels.includes(newest)) ?? first).text;
+  return TEXTS.next(TEXTS.advice(urgent.find((one) => one.labels.includes(newest)) ?? first));
 }
 
 // An object keeps its row for as long as it is taught, so that a change neither moves the focus nor closes an open row.
@@ -104,7 +104,7 @@ function showThreshold() {
 let settling;
 function setThreshold() {
   clearTimeout(settling); // every step of an arrow key is a change; only the last one is saved
-  settling = setTimeout(() => change("/api/threshold", { json: { threshold: Number($("threshold").value) } }), 400);
+  settling = setTimeout(() => change("threshold", { threshold: Number($("threshold").value) }), 400);
 }
 
 function row(label) {
@@ -180,12 +180,12 @@ function busy(label, text) {
   };
 }
 
-export async function change(path, body, done, label = "", doing = "") {
+export async function change(kind, fields, done, label = "", doing = "") {
   clearToast();
   const over = busy(label, doing);
   const before = new Map(taken);
   try {
-    become(await ask(path, { method: "POST", ...body }));
+    become(await backend.change(kind, fields));
     earlier = before;
     if (done) toast(done, model.can_undo ? undo : undefined);
     return true;
@@ -201,7 +201,7 @@ async function rename(label) {
   const to = (await dialog(TEXTS.renameTitle(label), "", label, TEXTS.rename))?.trim();
   if (!to || to === label) return;
   const picture = pictureOf(label);
-  if (await change("/api/rename", { json: { label, to } }, TEXTS.renamed(label, to), label, TEXTS.renaming)) {
+  if (await change("rename", { label, to }, TEXTS.renamed(label, to), label, TEXTS.renaming)) {
     keepPictures({ ...pictures(), [to]: picture });
     become(model);
     rows.get(to)?.item.querySelector("button").focus();
@@ -210,13 +210,13 @@ async function rename(label) {
 
 async function forget(label) {
   const place = [...rows.keys()].indexOf(label);
-  if (!(await change("/api/forget", { json: { label } }, TEXTS.forgotten(label), label, TEXTS.forgetting))) return;
+  if (!(await change("forget", { label }, TEXTS.forgotten(label), label, TEXTS.forgetting))) return;
   focusRow(place);
 }
 
 async function removeLesson({ id, label }) {
   const place = [...rows.keys()].indexOf(label);
-  if (!(await change("/api/remove", { json: { lesson: id } }, TEXTS.removed(label), label, TEXTS.removing))) return;
+  if (!(await change("remove", { lesson: id }, TEXTS.removed(label), label, TEXTS.removing))) return;
   const open = rows.get(label)?.item.querySelector("[aria-expanded]");
   if (open) open.focus();
   else focusRow(place);
@@ -234,7 +234,7 @@ export async function undo() {
   setOff($("undo"), true);
   $("undo").textContent = TEXTS.undoing;
   taken = new Map([...earlier, ...taken]);
-  if (await change("/api/undo", {}, "")) toast(TEXTS.undone);
+  if (await change("undo", {}, "")) toast(TEXTS.undone);
   else become(model);
 }
 

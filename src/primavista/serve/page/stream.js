@@ -1,12 +1,11 @@
 // Recognition: the next frame is sent when the last one is answered. If the service goes away, reconnect until it is back.
 
-import { socket } from "./api.js";
+import { Connection } from "./backend.js";
 import * as camera from "./camera.js";
 import { model } from "./objects.js";
 
 const MIN_INTERVAL = 1000 / 25; // milliseconds between two frames
 const MAX_WAIT = 5000; // milliseconds between two attempts to connect
-const IDLE = 1001; // the service closes a socket that is silent for long, which is not an error
 
 export class Stream {
   constructor({ remember, onResult, onError, onNotice, onState }) {
@@ -15,27 +14,33 @@ export class Stream {
   }
 
   connect() {
-    this.socket = socket(`/api/stream?remember=${this.remember}`);
-    this.socket.onopen = () => {
-      this.wait = 500;
-      this.live = true;
-      this.subject = "";
-      this.onState("live");
-      for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: on });
-      this.next();
-    };
-    this.socket.onmessage = ({ data }) => {
-      const said = JSON.parse(data);
-      if (said.frame === undefined) return this.onNotice(said);
-      this.answered(said);
-      setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
-    };
-    this.socket.onclose = ({ code }) => {
-      this.live = false;
-      if (code !== IDLE) this.onState("gone");
-      setTimeout(() => this.connect(), this.wait);
-      this.wait = Math.min(2 * this.wait, MAX_WAIT);
-    };
+    this.connection = new Connection(this.remember, {
+      onOpen: () => this.opened(),
+      onMessage: (said) => this.receive(said),
+      onClose: (wasIdle) => this.closed(wasIdle),
+    });
+  }
+
+  opened() {
+    this.wait = 500;
+    this.live = true;
+    this.subject = "";
+    this.onState("live");
+    for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: on });
+    this.next();
+  }
+
+  receive(said) {
+    if (said.frame === undefined) return this.onNotice(said);
+    this.answered(said);
+    setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
+  }
+
+  closed(wasIdle) {
+    this.live = false;
+    if (!wasIdle) this.onState("gone");
+    setTimeout(() => this.connect(), this.wait);
+    this.wait = Math.min(2 * this.wait, MAX_WAIT);
   }
 
   answered(said) {
@@ -47,7 +52,7 @@ export class Stream {
   }
 
   async next() {
-    if (this.socket.readyState !== WebSocket.OPEN) return;
+    if (!this.connection.open) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
     const { locate } = this.wishes;
     // the answer would be the same as long as none of these has changed
@@ -57,12 +62,12 @@ export class Stream {
     this.source = camera.sourceId();
     const frame = await (locate ? camera.captureWhole() : camera.captureFrame());
     this.sent = performance.now();
-    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
+    if (this.connection.open) this.connection.send(frame);
   }
 
   command(message) {
-    if (this.socket.readyState !== WebSocket.OPEN) return false;
-    this.socket.send(JSON.stringify(message));
+    if (!this.connection.open) return false;
+    this.connection.command(message);
     return true;
   }
 

@@ -1,10 +1,9 @@
 // Teaching and checking: while the button is held, the frames of a lesson or of a check are captured.
 
-import { ask, form } from "./api.js";
+import * as backend from "./backend.js";
 import * as camera from "./camera.js";
 import { holdable } from "./hold.js";
 import { setLearning } from "./learning.js";
-import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
 import { $, announce, dialog, hint, percent, setOff } from "./view.js";
@@ -41,7 +40,7 @@ function begin(stream) {
   $("hold-text").textContent = mode() === "check" ? TEXTS.checking : TEXTS.letGo;
   hint(TEXTS.turnSlowly);
   announce(TEXTS.capturing);
-  if (mode() === "teach") lesson = new Lesson(label(), showProgress);
+  if (mode() === "teach") lesson = new backend.Lesson(label(), showProgress);
   timer = setInterval(() => capture(), CAPTURE_INTERVAL);
   capture();
 }
@@ -140,14 +139,14 @@ async function learned(name, job) {
   announce(TEXTS.learnedShort(job.label));
   await objects.refresh();
   const praise = objects.model.advice.find((one) => one.kind === "good enough" && one.labels.includes(job.label));
-  if (praise && $("hint").textContent === text) hint(`${text} ${TEXTS.tested(praise.text)}`, "good"); // unless the next lesson has begun
+  if (praise && $("hint").textContent === text) hint(`${text} ${TEXTS.tested(TEXTS.advice(praise))}`, "good"); // unless the next lesson has begun
 }
 
 async function check(name) {
   setOff($("hold"), true);
   $("hold-text").textContent = TEXTS.counting;
   try {
-    const found = await ask("/api/check", { body: form({ label: name, frames }) });
+    const found = await backend.check(name, frames);
     const others = Object.entries(found.taken_for).map(([other, count]) => `${other} ${count}`);
     const wrong = others.length ? TEXTS.takenFor(others.join(", ")) : "";
     hint(TEXTS.checked(name, found.right, found.frames, percent(found.accuracy), wrong), "good");
@@ -157,7 +156,7 @@ async function check(name) {
   reset();
 }
 
-// Teaches a whole video or a set of images at once; the service decodes them.
+// Teaches a whole video or a set of images at once.
 async function teachWhole(again = false) {
   const name = $("name").value.trim();
   if (!name) {
@@ -170,13 +169,7 @@ async function teachWhole(again = false) {
   setLearning(name);
   hint(TEXTS.uploading);
   try {
-    const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
-    let job = await ask(`/api/lessons?again=${again}`, { body: form({ label: name, ...fields }) });
-    while (job.state === "queued" || job.state === "running") {
-      showProgress(job);
-      job = await ask(`/api/lessons/${job.id}?wait=0.3`);
-    }
-    if (job.state === "failed") throw new Error(job.error);
+    const job = await backend.teachFiles(name, camera.kind, camera.file, again, showProgress);
     if (job.already_taught && (await dialog(TEXTS.taughtTwiceTitle, TEXTS.taughtTwice, undefined, TEXTS.teachAgain))) return teachWhole(true);
     if (camera.ready()) await camera.captureFrame();
     pictures = camera.ready() ? [camera.thumbnail(96)] : [];

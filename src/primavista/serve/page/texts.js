@@ -1,8 +1,10 @@
-// Every text of the page, in plain English. To translate the page, translate this file.
+// Every text of the page, in plain English, and the language of the page. A translation, such as italian.js, has the same names.
+
+import { ITALIAN } from "./italian.js";
 
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
-export const TEXTS = {
+const ENGLISH = {
   // the parts of the page: `data-text`, `data-label` and `data-placeholder` in index.html name these
   connecting: "Connecting",
   live: "Live",
@@ -110,6 +112,7 @@ export const TEXTS = {
   learned: (label, frames, seconds) => `“${label}” learned from ${plural(frames, "frame")} in ${seconds.toFixed(1)} s. The frames were deleted.`,
   tested: (text) => `Tested before: ${text}.`,
   next: (text) => `Next: ${text}.`,
+  advice: ({ text }) => text, // the learner writes it in English
   allGood: "nothing, all objects are good enough",
   learnedShort: (label) => `${label} learned`,
   uploading: "Uploading.",
@@ -186,6 +189,8 @@ export const TEXTS = {
   loadTitle: (file) => `Load “${file}”?`,
   loadText: (objects, name) => `It replaces the current model (${objects}). Undo brings that one back, and a copy is kept as “${name}.before-load”.`,
   loaded: (file, objects) => `“${file}” is loaded: ${objects}.`,
+  merge: "Add its objects",
+  merged: (file, objects) => `The objects of “${file}” are added: ${objects} now.`,
   snippet: (name) => `import primavista as pv
 
 learner = pv.Learner.load(${JSON.stringify(name)})
@@ -196,8 +201,12 @@ print(seen.said)  # "mug", "mug?" if it is only likely, or "unknown"
 # primavista watch ${JSON.stringify(name)} camera:0 --json`,
 };
 
+export const language = navigator.language.startsWith("it") ? "it" : "en";
+export const TEXTS = language === "it" ? ITALIAN : ENGLISH;
+
 // Fill in the texts that index.html only names.
 export function fill(root = document) {
+  document.documentElement.lang = language;
   for (const element of root.querySelectorAll("[data-text]")) element.textContent = TEXTS[element.dataset.text];
   for (const element of root.querySelectorAll("[data-label]")) element.ariaLabel = TEXTS[element.dataset.label];
   for (const element of root.querySelectorAll("[data-placeholder]")) element.placeholder = TEXTS[element.dataset.placeholder];

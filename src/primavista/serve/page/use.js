@@ -1,17 +1,18 @@
 // Use of the model: save it, load another one, export it, and copy a program that uses it.
 
-import { ask, form } from "./api.js";
+import * as backend from "./backend.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
 import { $, dialog, isOff, make, setOff, toast } from "./view.js";
 
-async function download(button, path, name) {
+// `get` resolves to the file, a blob.
+async function download(button, get, name) {
   if (isOff(button)) return;
   const text = button.textContent;
   setOff(button, true);
   button.textContent = TEXTS.exporting;
   try {
-    const link = make("a", { href: URL.createObjectURL(await ask(path, { blob: true })), download: name });
+    const link = make("a", { href: URL.createObjectURL(await get()), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   } catch (error) {
@@ -25,9 +26,13 @@ async function download(button, path, name) {
 async function load(file) {
   $("using").close();
   const { model } = objects;
-  const text = model.objects.length ? TEXTS.loadText(TEXTS.objectsCount(model.objects.length), model.name) : "";
-  if (!(await dialog(TEXTS.loadTitle(file.name), text, undefined, TEXTS.loadShort))) return;
-  if (await objects.change("/api/model/file", { body: form({ file }) }, "")) toast(TEXTS.loaded(file.name, TEXTS.objectsCount(objects.model.objects.length)), objects.undo);
+  const has = model.objects.length > 0;
+  const text = has ? TEXTS.loadText(TEXTS.objectsCount(model.objects.length), model.name) : "";
+  const chosen = await dialog(TEXTS.loadTitle(file.name), text, undefined, TEXTS.loadShort, has && backend.canMerge ? TEXTS.merge : "");
+  if (!chosen) return;
+  if (!(await objects.change(chosen === "other" ? "merge" : "load", { file }, ""))) return;
+  const count = TEXTS.objectsCount(objects.model.objects.length);
+  toast(chosen === "other" ? TEXTS.merged(file.name, count) : TEXTS.loaded(file.name, count), objects.undo);
 }
 
 async function copy() {
@@ -46,9 +51,10 @@ export function setUp() {
     $("snippet").textContent = TEXTS.snippet(objects.model.name);
     $("using").showModal();
   };
-  $("save").onclick = () => download($("save"), "/api/model/file", objects.model.name);
-  $("export-onnx").onclick = () => download($("export-onnx"), "/api/export?format=onnx", `${stem()}.onnx`);
-  $("export-edge").onclick = () => download($("export-edge"), "/api/export?format=portable", `${stem()}.portable.pv`);
+  $("export").hidden = !backend.canExport;
+  $("save").onclick = () => download($("save"), backend.modelFile, objects.model.name);
+  $("export-onnx").onclick = () => download($("export-onnx"), () => backend.exported("onnx"), `${stem()}.onnx`);
+  $("export-edge").onclick = () => download($("export-edge"), () => backend.exported("portable"), `${stem()}.portable.pv`);
   $("copy").onclick = copy;
   $("load").onclick = () => $("load-file").click();
   $("load-file").onchange = async () => {
