@@ -316,14 +316,17 @@ class LessonStatistics(SufficientStatistics):
         stored = rows_beside(self._rows(), later._rows(), arrays)
         if "gram" not in stored:
             return stored
-        difference = to_numpy(later.gram) - to_numpy(self.gram)
-        sign, name = (1, "added") if difference.sum() >= 0 else (-1, "removed")
-        largest = later.gram if sign == 1 else self.gram
+
+        def change(packed: slice) -> np.ndarray:  # of one block at a time, to save memory
+            return to_numpy(later.gram[packed]) - to_numpy(self.gram[packed])
+
+        grown = sum(float(change(packed).sum()) for packed, _ in self.parts()) >= 0
+        sign, name, largest = (1, "added", later) if grown else (-1, "removed", self)
         factors = []
         for packed, features in self.parts():
-            squares = diagonal(to_numpy(largest)[packed], features.stop - features.start)
+            squares = diagonal(to_numpy(largest.gram[packed]), features.stop - features.start)
             tolerance = CHANGE_PRECISION * squares + 1e-300
-            factor = low_rank_factor(sign * difference[packed], tolerance, MOST_CHANGED)
+            factor = low_rank_factor(sign * change(packed), tolerance, MOST_CHANGED)
             if factor is None:
                 return stored
             factors.append(factor.astype(np.float32))

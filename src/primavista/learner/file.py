@@ -32,8 +32,8 @@ def file_content(history: History, threshold: float) -> tuple[Arrays, dict[str, 
     arrays = strategy.arrays()
     undo = None
     if previous is not None:
-        undo = {**state_records(previous), "tensors": sorted(previous.strategy.arrays())}
-        before = undo_arrays(state, previous, arrays)
+        names, before = undo_arrays(state, previous, arrays)
+        undo = {**state_records(previous), "tensors": names}
         arrays |= {UNDO + name: array for name, array in before.items()}
     arrays |= strategy.graphs()
     manifest: dict[str, object] = {
@@ -70,21 +70,24 @@ def state_records(state: LearnerState) -> dict[str, Any]:
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
 
-def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Any]) -> Arrays:
-    """Return the arrays that a file needs, besides the present state, to restore the one before.
+def undo_arrays(
+    state: LearnerState, before: LearnerState, arrays: Mapping[str, Any]
+) -> tuple[list[str], Arrays]:
+    """Return the names of all arrays of the state before, and what a file needs to restore them.
 
     Args:
         state: The present state.
         before: The state before it.
         arrays: The arrays of the present state, in the form of files.
     """
+    now, then = state.strategy, before.strategy
+    same_network = then.features_from is not None and then.features_from == now.features_from
+    whole = then.arrays(network=not same_network)
+    names = sorted({*whole, *(name for name in arrays if name.startswith(BACKBONE))})
     if before.stored is not None:
-        return before.stored
-    shared = before.strategy.features_from is not None
-    same_network = shared and before.strategy.features_from == state.strategy.features_from
-    whole = before.strategy.arrays(network=not same_network)
+        return names, before.stored
     different = {name: a for name, a in whole.items() if not same_bits(a, arrays.get(name))}
-    return stored_beside(before.strategy.groups, state.strategy.groups, different)
+    return names, stored_beside(then.groups, now.groups, different)
 
 
 def restore_content(

@@ -77,21 +77,28 @@ class Journal:
                 ]
         return found
 
-    def followed_by(self, entry: JournalEntry, entries: int, most_bytes: int) -> Journal:
-        """Return the journal after one more lesson or change; the oldest move into its base.
+    def with_room(self, entry: JournalEntry, entries: int, most_bytes: int) -> Journal:
+        """Return a journal that one more entry fits into; the oldest entries move into its base.
 
         Args:
             entry: The newest lesson or change.
             entries: The largest number of entries.
             most_bytes: The memory that the features of all lessons may take.
         """
-        journal = Journal(self.base, (*self.entries, entry))
-        while len(journal.entries) > entries or journal.bytes > most_bytes:
+        journal = self
+        added = 0 if entry.lesson is None else entry.lesson.bytes
+        while journal.entries and (
+            len(journal.entries) >= entries or journal.bytes + added > most_bytes
+        ):
             base = journal.base.copy()
             journal.entries[0].make(base)
             base.free_undo_cache()
             journal = Journal(base.without_undo(), journal.entries[1:])
         return journal
+
+    def followed_by(self, entry: JournalEntry) -> Journal:
+        """Return the journal after one more lesson or change."""
+        return Journal(self.base, (*self.entries, entry))
 
     def without(self, id: str) -> Journal:
         """Return the journal without one lesson; `InputError` if it cannot be removed."""

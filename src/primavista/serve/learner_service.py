@@ -410,22 +410,28 @@ class LearnerService:
         if job.kind == "undo":
             return Snapshot(version, draft, before.journal_before or Journal(draft))
         replaced = before.learner if job.kind in ("load", "remove") else None
-        journal = self._journal_after(before.journal, draft, job)
-        return Snapshot(version, draft, journal, replaced, before.journal)
+        old, new = self._journals(before.journal, draft, job)
+        return Snapshot(version, draft, new, replaced, old)
 
-    def _journal_after(self, journal: Journal, draft: Learner, job: ChangeJob) -> Journal:
-        """Return the journal after a change; it begins anew if the change cannot be repeated."""
+    def _journals(
+        self, journal: Journal, draft: Learner, job: ChangeJob
+    ) -> tuple[Journal, Journal]:
+        """Return the journals before and after a change, which share one base, to save memory.
+
+        The journal begins anew if the change cannot be repeated.
+        """
         if job.removes is not None:
-            return journal.without(job.removes)
-        entry = job.change
+            return journal, journal.without(job.removes)
+        entry, limits = job.change, self.limits
         if job.lesson is not None and job.label is not None:
             features = job.lesson.without_frames()
-            if features is not None and draft.can_learn_again(features):
+            small = features is not None and features.bytes <= limits.removable_bytes
+            if features is not None and small and draft.can_learn_again(features):
                 entry = JournalEntry(job.label, lesson=features, id=job.id)
         if entry is None:
-            return Journal(draft)
-        limits = self.limits
-        return journal.followed_by(entry, limits.removable_lessons, limits.removable_bytes)
+            return journal, Journal(draft)
+        old = journal.with_room(entry, limits.removable_lessons, limits.removable_bytes)
+        return old, old.followed_by(entry)
 
     def _make_final(self, job: ChangeJob) -> None:
         """Decide between a job that is about to be saved and a client who cancels it."""
