@@ -317,8 +317,9 @@ class LessonStatistics(SufficientStatistics):
         if "gram" not in stored:
             return stored
 
-        def change(packed: slice) -> np.ndarray:  # of one block at a time, to save memory
-            return to_numpy(later.gram[packed]) - to_numpy(self.gram[packed])
+        def change(packed: slice) -> Floats:  # of one block at a time, to save memory
+            difference: Floats = to_numpy(later.gram[packed]) - to_numpy(self.gram[packed])
+            return difference
 
         grown = sum(float(change(packed).sum()) for packed, _ in self.parts()) >= 0
         sign, name, largest = (1, "added", later) if grown else (-1, "removed", self)
