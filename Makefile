@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 # a worker of the tests takes up to 1.75 GB
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadgroup
 
-.PHONY: run test test-all test-avalanche lint docs dist lock sbom programs clean
+.PHONY: run test test-all test-avalanche lint docs dist web lock sbom programs clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -44,6 +44,13 @@ dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist/packages .
 
+# the scripts of the page without a server, in src/primavista/web/built; npm installs what web/package-lock.json names
+web: $(STAMP)
+	command -v npm >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends nodejs npm; }
+	if command -v npm >/dev/null; then $(BIN)/python tools/build_web.py; \
+		else echo "Tests of the page without a server will be skipped unless npm is installed"; fi
+
 # the version and the hashes of every file that `make` installs; UPGRADE=NAME takes the newest version of a package
 lock: $(STAMP)
 	$(BIN)/python tools/lock.py --extras $(EXTRAS) $(addprefix --upgrade ,$(UPGRADE))
@@ -71,4 +78,4 @@ programs:
 		else echo "Tests will be skipped unless these are installed: $(PROGRAMS)"; fi
 
 clean:
-	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache web/node_modules src/primavista/web/built

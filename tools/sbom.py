@@ -14,8 +14,10 @@ Run it in the environment that `make` installs: licences are read from the insta
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import importlib.metadata as metadata
+import json
 import re
 import sys
 import tomllib
@@ -165,6 +167,26 @@ def libraries(
         )
 
 
+def inside() -> Iterator[Component]:
+    """Return the npm packages whose code `make web` puts into the wheel."""
+    locked = json.loads((ROOT / "web" / "package-lock.json").read_text(encoding="utf-8"))
+    for name in ("onnxruntime-common", "onnxruntime-web"):
+        facts = locked["packages"][f"node_modules/{name}"]
+        url = PackageURL("npm", None, name, facts["version"])
+        digest = base64.b64decode(facts["integrity"].removeprefix("sha512-")).hex()
+        hashes = [HashType(alg=HashAlgorithm.SHA_512, content=digest)]
+        kind = ExternalReferenceType.DISTRIBUTION
+        yield Component(
+            name=name,
+            version=facts["version"],
+            type=ComponentType.LIBRARY,
+            bom_ref=str(url),
+            purl=url,
+            licenses=[LicenseFactory().make_from_string(facts["license"])],
+            external_references=[ExternalReference(type=kind, url=XsUri(str(url)), hashes=hashes)],
+        )
+
+
 def own_version() -> str:
     """Return the version of primavista, which its package keeps."""
     text = (ROOT / "src/primavista/__init__.py").read_text(encoding="utf-8")
@@ -193,6 +215,7 @@ def bill_of_materials(without: set[str] = NOT_FOR_USERS) -> Bom:
         bom_ref=str(url),
         purl=url,
         licenses=[LicenseFactory().make_from_string(project["license"])],
+        components=list(inside()),
     )
     bom = Bom(components=bill.components.values())
     bom.metadata.component = ours

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from primavista import Learner
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
@@ -68,6 +70,8 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     write_toys(tmp_path)
     if page.stem == "publish":
         write_results(page, tmp_path)
+    if page.stem == "web":
+        Learner("prima").save("objects.pv")
     scope: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
         exec(compile(block, str(page), "exec", dont_inherit=True), scope)

@@ -52,6 +52,18 @@ def test_the_floor_needs_no_torch():
     assert all(component["scope"] == "required" for component in packages.values())
 
 
+def test_what_npm_puts_into_the_wheel_is_a_part_of_it():
+    ours = written(EXTRAS)["metadata"]["component"]
+    parts = {part["name"]: part for part in ours["components"]}
+    assert parts.keys() == {"onnxruntime-web", "onnxruntime-common"}
+    wasm = parts["onnxruntime-web"]
+    assert wasm["purl"] == f"pkg:npm/onnxruntime-web@{wasm['version']}"
+    assert wasm["licenses"] == [{"license": {"id": "MIT"}}]
+    (file,) = wasm["externalReferences"]
+    (digest,) = file["hashes"]
+    assert (digest["alg"], len(digest["content"])) == ("SHA-512", 128)
+
+
 def test_a_bill_has_licences_hashes_scopes_and_what_wheels_bundle():
     found = written(EXTRAS - {"video"})
     packages = {component["name"]: component for component in found["components"]}

@@ -18,7 +18,7 @@ from primavista.cli.commands import CommandGroup, document
 COMMANDS = {
     **{name: name for name in ("teach", "learn", "predict", "watch", "evaluate", "inspect")},
     **dict.fromkeys(("rename", "forget", "merge", "undo"), "change"),
-    **{name: name for name in ("run", "export", "doctor", "bench", "data")},
+    **{name: name for name in ("run", "export", "page", "doctor", "bench", "data")},
 }
 
 

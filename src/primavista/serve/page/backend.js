@@ -14,8 +14,6 @@ const PATHS = { load: "/api/model/file" }; // of changes whose path is not their
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 
 export const canMerge = false;
-export const canExport = true; // for machines without torch
-export const canLocate = true;
 export const canDecode = true; // videos that the browser cannot play
 export const place = () => (LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname);
 
@@ -59,6 +57,8 @@ export const cameraFrame = () => ask("/api/camera/frame", { blob: true });
 
 // The stream does not say why it refused a frame. `/api/locate` does: with 409 if this model cannot find objects.
 export const refusesToLocate = (frame) => ask("/api/locate", { body: form({ frame }) }).then(() => false, (error) => error.status === 409);
+
+export const contextOptions = {}; // of a canvas that `frameOf` reads
 
 // The side to which the square of a picture is resized before `frameOf` makes a frame of it.
 export const frameSide = (side) => Math.max(1, Math.min(Math.round(side), MAX_SIDE));

@@ -343,7 +343,7 @@ export async function captureFrame() {
   const { x, y, side } = area();
   const sent = backend.frameSide(side);
   if (square.width !== sent) square.width = square.height = sent;
-  const context = square.getContext("2d");
+  const context = square.getContext("2d", backend.contextOptions);
   context.imageSmoothingQuality = "high";
   context.drawImage(picture, x, y, side, side, 0, 0, sent, sent);
   return backend.frameOf(square);

@@ -140,7 +140,7 @@ function find(on) {
 
 function showButtons() {
   $("wrong").hidden = $("asking").hidden = !objects.model.objects.length;
-  $("find").hidden = !backend.canLocate || !objects.model.objects.length;
+  $("find").hidden = !backend.refusesToLocate || !objects.model.objects.length;
   for (const id of ["wrong", "follow"]) setOff($(id), isPressed($("find"))); // they keep their places
 }
 

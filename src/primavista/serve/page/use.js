@@ -51,7 +51,7 @@ export function setUp() {
     $("snippet").textContent = TEXTS.snippet(objects.model.name);
     $("using").showModal();
   };
-  $("export").hidden = !backend.canExport;
+  $("export").hidden = !backend.exported;
   $("save").onclick = () => download($("save"), backend.modelFile, objects.model.name);
   $("export-onnx").onclick = () => download($("export-onnx"), () => backend.exported("onnx"), `${stem()}.onnx`);
   $("export-edge").onclick = () => download($("export-edge"), () => backend.exported("portable"), `${stem()}.portable.pv`);

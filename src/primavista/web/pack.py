@@ -1,0 +1,234 @@
+"""Packs the page that learns without a server: a folder of static files, or one HTML file.
+
+The scripts and ONNX Runtime's WebAssembly are built by `make web` and are in the package. The page
+is that of the service, with another back end. Its large parts are compressed with gzip, because the
+browser decompresses that, whatever the web host sends: in a folder they are files of their own, in
+one file they are base64 text.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import lzma
+from collections.abc import Mapping
+from importlib.metadata import distribution
+from importlib.resources import files
+from pathlib import Path
+
+from primavista.backbones.onnx import GRAPH_FILE
+from primavista.backbones.reference import REFERENCES
+from primavista.backbones.weights import SHIPPED, SOURCES, check_sha256
+from primavista.errors import FileError, InputError, file_errors
+from primavista.learner.learner import Learner
+from primavista.storage.disk import write_atomically
+
+STRATEGIES = ("prima", "ncm")  # that learn in the browser
+HERE = files("primavista.web")
+PAGE = files("primavista.serve") / "page"
+# Nothing is loaded from elsewhere; the worker, of a blob, has the same policy.
+POLICY = (
+    "default-src 'none'; worker-src {worker}; script-src {script} 'wasm-unsafe-eval'; "
+    "style-src {style}; img-src 'self' data: blob:; media-src blob:; connect-src {connect}; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'"
+)
+NO_SCRIPT = '<noscript><p class="banner">This page needs JavaScript.</p></noscript>'
+MANIFEST = {
+    "name": "primavista",
+    "short_name": "primavista",
+    "description": "Learns to recognise objects, in this browser.",
+    "id": ".",
+    "start_url": ".",
+    "display": "standalone",
+    "background_color": "#f6f6f3",
+    "theme_color": "#0b6e5f",
+    "icons": [
+        {"src": "icon.svg", "sizes": "any", "type": "image/svg+xml", "purpose": "any maskable"},
+        {"src": "icon.png", "sizes": "512x512", "type": "image/png", "purpose": "any maskable"},
+    ],
+}
+
+
+def write_page(target: str | Path, model: str | Path | None = None) -> Path:
+    """Write the page that learns without a server.
+
+    Args:
+        target: A name that ends in .html for one file, which works from a double click; otherwise
+            a folder for a web host, which is made if it is missing. Files of an earlier page are
+            replaced.
+        model: The file of a learner that the page begins with; None for an empty one.
+
+    Returns:
+        The path of the file, or of the folder.
+
+    Raises:
+        InputError: If the strategy or the network of the model does not run in a browser, or if the
+            package was installed without the built scripts.
+        FileError: If the model cannot be read or the page cannot be written.
+    """
+    target = Path(target)
+    parts = _parts()
+    name = ""
+    if model is not None:
+        name = Path(model).name
+        parts["model"] = _checked_model(Path(model))
+    packed = {part: gzip.compress(data, 9, mtime=0) for part, data in parts.items()}
+    is_file = target.suffix.lower() in (".html", ".htm")
+    written = _one_file(target.name, packed, name) if is_file else _folder(packed, name)
+    for relative, data in written.items():
+        path = target if is_file else target / relative
+        with file_errors("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+    return target
+
+
+def _parts() -> dict[str, bytes]:
+    """Return the parts of the page that are no scripts of its own, by the names of assets.js."""
+    source = SOURCES[SHIPPED]
+    network = source.read()
+    check_sha256(network, source.sha256, SHIPPED)
+    return {
+        "worker": _built("worker.js"),
+        "runtime": lzma.decompress(_built("runtime.wasm.xz")),
+        "network": network,
+        "graph": GRAPH_FILE.read_bytes(),
+        "references": REFERENCES.read_bytes(),
+    }
+
+
+def _built(name: str) -> bytes:
+    try:
+        return (HERE / "built" / name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"the scripts of the page are not built: {name} is missing. In a clone of the project "
+            "run `make web`; a released package contains them"
+        ) from error
+
+
+def _checked_model(path: Path) -> bytes:
+    """Return the bytes of a learner that the page can go on with."""
+    learner = Learner.load(path)
+    if learner.strategy_name not in STRATEGIES:
+        raise InputError(
+            f"{path}: the page in a browser learns with {' or '.join(STRATEGIES)}; "
+            f"this learner has the strategy {learner.strategy_name}"
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _folder(packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
+    """Return the files of a page for a web host, by name."""
+    large = {f"{part}.bin": data for part, data in packed.items()}
+    small = {
+        "page.js": _built("page.js"),
+        "style.css": _text("style.css").encode(),
+        "icon.svg": _text("icon.svg").encode(),
+        "icon.png": (HERE / "icon.png").read_bytes(),
+        "manifest.webmanifest": json.dumps(MANIFEST, indent=1).encode(),
+    }
+    policy = POLICY.format(worker="'self' blob:", script="'self'", style="'self'", connect="'self'")
+    head = (
+        '<link rel="icon" href="icon.svg" type="image/svg+xml">\n'
+        '  <link rel="apple-touch-icon" href="icon.png">\n'
+        '  <link rel="manifest" href="manifest.webmanifest">\n'
+        '  <link rel="stylesheet" href="style.css">'
+    )
+    script = '<script src="page.js" defer></script>'
+    page = _page(policy, head, script, "", "icon.svg", packed, model)
+    small["index.html"] = page.encode()
+    digest = hashlib.sha256()
+    for name, data in sorted({**small, **large}.items()):
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    facts = {
+        "VERSION": digest.hexdigest()[:16],
+        "SMALL": [".", *sorted(small)],
+        "LARGE": sorted(large),
+    }
+    lines = [f"const {name} = {json.dumps(value)};" for name, value in facts.items()]
+    worker = (HERE / "service_worker.js").read_text(encoding="utf-8")
+    small["service_worker.js"] = "\n".join([*lines, worker]).encode()
+    return {**small, **large, "licences.txt": licences().encode()}
+
+
+def _one_file(name: str, packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
+    """Return a page that contains all its parts, by its name."""
+    style, script = _text("style.css"), _built("page.js").decode()
+    policy = POLICY.format(
+        worker="blob:", script=_hash_of(script), style=_hash_of(style), connect="'none'"
+    )
+    icon = f"data:image/svg+xml;base64,{base64.b64encode(_text('icon.svg').encode()).decode()}"
+    head = f'<link rel="icon" href="{icon}" type="image/svg+xml">\n  <style>{style}</style>'
+    elements = [
+        f'<script type="text/plain" id="asset-{part}">{base64.b64encode(data).decode()}</script>'
+        for part, data in packed.items()
+    ]
+    notices = licences().replace("</script", "<\\/script")
+    elements.append(f'<script type="text/plain" id="licences">\n{notices}</script>')
+    elements.append(f"<script>{script}</script>")
+    page = _page(policy, head, "", "\n".join(elements), icon, packed, model)
+    return {name: page.encode()}
+
+
+def _page(
+    policy: str,
+    head: str,
+    script: str,
+    end: str,
+    icon: str,
+    packed: Mapping[str, bytes],
+    model: str,
+) -> str:
+    """Return the page of the service with other links in its head and other scripts."""
+    size = sum(map(len, packed.values()))
+    attributes = f'data-bytes="{size}" data-model="{html.escape(model)}"'
+    page = _text("index.html")
+    noscript = page[page.index("<noscript>") : page.index("</noscript>") + len("</noscript>")]
+    changes = {
+        '<html lang="en">': f'<html lang="en" {attributes}>',
+        '<meta charset="utf-8">': '<meta charset="utf-8">\n  '
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n  '
+        '<meta name="referrer" content="no-referrer">',
+        '<link rel="icon" href="/page/icon.svg" type="image/svg+xml">\n  '
+        '<link rel="stylesheet" href="/page/style.css">': head,
+        '<script type="module" src="/page/main.js"></script>': script,
+        'src="/page/icon.svg"': f'src="{icon}"',
+        noscript: NO_SCRIPT,
+        "</body>": f"{end}\n</body>",
+    }
+    for old, new in changes.items():
+        before, found, after = page.partition(old)
+        if not found or old in after:
+            raise AssertionError(f"index.html must contain this once: {old}")
+        page = before + new + after
+    return page
+
+
+def _text(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def licences() -> str:
+    """Return the licences and notices of everything in the page.
+
+    ONNX Runtime's notices are those of the installed package, which is built from the same
+    sources as the WebAssembly.
+    """
+    found = []
+    for package in ("primavista", "onnxruntime"):
+        for listed in distribution(package).files or []:
+            if listed.name in ("LICENSE", "NOTICE", "ThirdPartyNotices.txt"):
+                text = Path(str(listed.locate())).read_text(encoding="utf-8", errors="replace")
+                found.append(f"==== {package}: {listed.name}\n\n{text}")
+    return "\n\n".join(found)

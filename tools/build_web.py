@@ -1,0 +1,38 @@
+"""Build the scripts of the page without a server: src/primavista/web/built.
+
+npm installs what web/package-lock.json names, by hash. esbuild joins the modules of the page and
+those of the learner to one script each, and ONNX Runtime's WebAssembly is compressed.
+
+    python tools/build_web.py
+"""
+
+from __future__ import annotations
+
+import lzma
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WEB = ROOT / "web"
+BUILT = ROOT / "src" / "primavista" / "web" / "built"
+WASM = WEB / "node_modules" / "onnxruntime-web" / "dist" / "ort-wasm-simd-threaded.wasm"
+
+
+def is_newer(source: Path, made: Path) -> bool:
+    """Whether a file must be made again."""
+    return not made.is_file() or source.stat().st_mtime > made.stat().st_mtime
+
+
+def build() -> None:
+    """Install, join and compress what is missing or older than its sources."""
+    if is_newer(WEB / "package-lock.json", WEB / "node_modules" / ".package-lock.json"):
+        subprocess.run(["npm", "ci"], cwd=WEB, check=True)
+    BUILT.mkdir(exist_ok=True)
+    subprocess.run(["node", "build.mjs", str(BUILT)], cwd=WEB, check=True)
+    packed = BUILT / "runtime.wasm.xz"
+    if is_newer(WASM, packed):
+        packed.write_bytes(lzma.compress(WASM.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
+
+
+if __name__ == "__main__":
+    build()
