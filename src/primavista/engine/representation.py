@@ -130,7 +130,8 @@ class Representation:
         images = read_frames(frames, indices, self.device)
         if self.engine == "onnx" and frozen and images.device.type == "cpu":
             return self._onnx(self.backbone, images)
-        self.backbone.eval()
+        if any(module.training for module in self.backbone.modules()):  # faster than to set it
+            self.backbone.eval()
         captured = self._captured.get_or_compute(
             self.backbone.precision, lambda: CapturedFunction(self.backbone)
         )
@@ -156,11 +157,11 @@ class Representation:
         there = isinstance(frames, Tensor) and frames.is_cuda
         if self.device.type != "cuda" or there or are_features(frames):
             return frames
-        first = read_frames(frames, torch.tensor([0]), self.device)
-        if len(frames) * first.numel() > RESIDENT:
-            return frames
         parts = split_indices(len(frames), CHUNK_CUDA)
-        return torch.cat([read_frames(frames, part, self.device) for part in parts])
+        first = read_frames(frames, next(parts), self.device)
+        if len(frames) * first[0].numel() > RESIDENT:
+            return frames
+        return torch.cat([first, *(read_frames(frames, part, self.device) for part in parts)])
 
     def map_reader(self) -> MapBackbone:
         """Return the maps of the backbone, from which the features of windows are read.

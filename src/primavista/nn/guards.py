@@ -138,7 +138,9 @@ class Importance(PerWeight):
             return UNGUARDED
         F = self.clipped()
         if self.rule == "modulate":
-            factor = [1 - F_k / self.max_f for F_k in F]
+            # not tensor by tensor, which would lose their strides: a step would take many kernels
+            factor = torch._foreach_div(F, -self.max_f)
+            torch._foreach_add_(factor, 1.0)  # 1 - F / max_F
             return Modulation(self.names, self._kept.put("factor", factor))
         strength = self._kept.put("strength", torch._foreach_mul(F, self.lam))
         theta = self.select({weight.name: weight.tensor for weight in weights})

@@ -180,10 +180,8 @@ class Strategy(AnySize, ABC):
             progress = None  # every frame has been reported already
         else:
             inputs = frames
-        report = self.learn_batch(self.begin_batch(inputs, labels, sessions, progress))
-        if inputs is frames:
-            self.backbone.eval()  # a subclass may have left it in training mode
-        return self._finished(report)
+        batch = self.begin_batch(inputs, labels, sessions, progress)
+        return self._finished(self.learn_batch(batch))
 
     @final
     @torch.no_grad()
@@ -279,9 +277,9 @@ class Strategy(AnySize, ABC):
         """
         labels = self._labels_to_learn(labels)
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        before = set(self.classes.tolist())
+        known = len(self.classes)
         present = torch.tensor(self.columns_of(unique.tolist()))
-        new = tuple(label for label in unique.tolist() if label not in before)
+        new = tuple(unique[present >= known].tolist())
         return Batch(
             self.i, inputs, present[inverse], present, cur.float(), new, sessions, progress
         )

@@ -275,9 +275,9 @@ class GradientStrategy(Strategy):
 
     def _train_mode(self, B: Batch) -> None:
         """Put only the norms into training mode, so that, for example, dropout stays off."""
-        self.backbone.eval()
-        for layer in norm_layers(self.backbone):
-            layer.train()
+        norms = set(norm_layers(self.backbone))
+        for module in self.backbone.modules():
+            module.training = module in norms
 
     def _trains_representation(self, B: Batch) -> bool:
         return not are_features(B.inputs)
