@@ -1,4 +1,4 @@
-"""Plans over pictures with a list, with protocols that have parameters."""
+"""Plans over the official files of other data sets, with protocols that have parameters."""
 
 from __future__ import annotations
 
@@ -15,23 +15,9 @@ from primavista.bench.plan import Cell, Plan, make_plan
 from primavista.bench.run import Suite
 from primavista.errors import InputError
 
-from ..streams.official import picture
+from ..streams.official import CIFAR, cifar_bytes, write_cifar
 
 PROTOCOLS = ["class-incremental:classes_per_batch=1,first=2", "nicv2:first=2"]
-
-
-def write_pictures(root: Path, sessions: int = 1) -> Path:
-    """Write four classes in two categories: six pictures each to learn from and two to test on."""
-    lines = ["file,class,session,split,category"]
-    for label, name in enumerate("abcd"):
-        for i in range(8):
-            file = f"{name}{i}.jpg"
-            picture(root / "pictures" / file, 30 * i, 60 * label)
-            split = "train,g" if i < 6 else "test,g"
-            session = 1 + i % sessions if i < 6 else 9
-            lines.append(f"{file},{name},{session},{split}{label % 2}")
-    (root / "pictures" / "pictures.csv").write_text("\n".join(lines))
-    return root / "pictures"
 
 
 def plan(path: Path, protocols: list[Any] | None = None, **data: Any) -> Plan:
@@ -42,14 +28,14 @@ def plan(path: Path, protocols: list[Any] | None = None, **data: Any) -> Plan:
             "groups": [
                 {"name": "g", "strategies": ["ncm"], "protocols": protocols or PROTOCOLS},
             ],
-            "data": {"kind": "list", "path": str(path), "size": 32, **data},
+            "data": {"kind": "cifar100", "path": str(path), "size": 32, **data},
             "backbone": {"weights": "random", "options": {"width": 0.0625}},
         }
     )
 
 
-def test_a_plan_runs_over_listed_pictures(tmp_path: Path) -> None:
-    suite = Suite(plan(write_pictures(tmp_path, sessions=2)), tmp_path / "out")
+def test_a_plan_runs_over_official_files(tmp_path: Path) -> None:
+    suite = Suite(plan(write_cifar(tmp_path), sessions=2), tmp_path / "out")
     assert not suite.run(Inline())
     cells = [Cell.model_validate(read_json(state.path / RUN)) for state in suite.states]
     assert [cell.protocol for cell in cells] == [
@@ -62,37 +48,37 @@ def test_a_plan_runs_over_listed_pictures(tmp_path: Path) -> None:
     assert batches == [3, 7]  # two classes and then one each; 2 of 8 sessions and then one each
     facts = read_result(suite.states[0].path).data
     assert (facts.train_frames, facts.test_frames, facts.train_sessions) == (24, 8, 8)
-    assert cells[0].data.name == "pictures"
+    assert cells[0].data.name == "cifar100"
     folders = [state.path.parent.name for state in suite.states]
     assert folders == ["class-incremental-classes_per_batch=1-first=2", "nicv2-first=2"]
 
 
 def test_the_same_protocol_in_other_words_makes_one_cell(tmp_path: Path) -> None:
     both = [*PROTOCOLS[:1], "class_incremental:first=2,classes_per_batch=1"]
-    assert len(plan(write_pictures(tmp_path), both).planned()) == 1
+    assert len(plan(write_cifar(tmp_path), both).planned()) == 1
 
 
 def test_a_cell_comes_back_from_its_file(tmp_path: Path) -> None:
-    cell = plan(write_pictures(tmp_path)).planned()[0].cell
+    cell = plan(write_cifar(tmp_path), labels="category").planned()[0].cell
     assert Cell.model_validate_json(cell.model_dump_json()) == cell
 
 
-def test_one_changed_picture_is_another_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_changed_pixel_is_another_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = write_pictures(tmp_path / "data")
+    path = write_cifar(tmp_path / "data")
     before = {one.cell.key for one in plan(path).planned()}
     assert {one.cell.key for one in plan(path).planned()} == before
-    picture(path / "a7.jpg", 99)
+    pixels = CIFAR["test"]["data"].copy()
+    pixels[0, 0] ^= 1
+    write_cifar(tmp_path / "data", {"test.bin": cifar_bytes({**CIFAR["test"], "data": pixels})})
     after = {one.cell.key for one in plan(path).planned()}
     assert not before & after
 
 
 def test_the_command_line_recognises_them(tmp_path: Path) -> None:
-    path = write_pictures(tmp_path)
+    path = write_cifar(tmp_path)
     assert data_settings(str(path), size=64) == {
-        "kind": "list",
+        "kind": "cifar100",
         "path": str(path.resolve()),
         "size": 64,
     }
@@ -114,12 +100,12 @@ def test_wrong_protocols_are_named(tmp_path: Path, protocol: Any, message: str) 
 
 
 def test_what_the_data_does_not_have_is_said_before_anything_runs(tmp_path: Path) -> None:
-    suite = Suite(plan(write_pictures(tmp_path), ["domain-incremental"]), tmp_path / "out")
+    suite = Suite(plan(write_cifar(tmp_path), ["domain-incremental"]), tmp_path / "out")
     with pytest.raises(InputError, match="domain-incremental needs two or more"):
         suite.run(Inline())
     assert not list((tmp_path / "out").glob("**/result.json"))
 
 
 def test_other_keys_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data\.list\.test: there is no such key"):
+    with pytest.raises(InputError, match=r"data\.cifar100\.test: there is no such key"):
         plan(tmp_path, test="full")

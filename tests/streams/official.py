@@ -44,11 +44,11 @@ CIFAR_FILES = {
 }
 
 
-def write_cifar(root: Path) -> Path:
+def write_cifar(root: Path, changed: Mapping[str, bytes] | None = None) -> Path:
     """Write the folder that the official archive of CIFAR-100 unpacks to."""
     home = root / "cifar-100-binary"
     home.mkdir(parents=True, exist_ok=True)
-    for name, content in CIFAR_FILES.items():
+    for name, content in (CIFAR_FILES | dict(changed or {})).items():
         (home / name).write_bytes(content)
     return home
 

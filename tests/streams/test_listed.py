@@ -1,11 +1,10 @@
-"""Folders with a list of pictures, and the lists of the data sets of the field."""
+"""Folders with a list of pictures, and the lists of CLEAR, Tiny ImageNet and OpenLORIS-Object."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,14 +15,10 @@ from primavista.streams.listed import LIST, listed
 from primavista.streams.open import parse_source
 
 from .official import (
-    CIFAR,
     CLEAR_CLASSES,
-    COARSE,
-    FINE_NAMES,
     LORIS_OBJECTS,
     TINY_IDS,
     picture,
-    write_cifar,
     write_clear,
     write_openloris,
     write_tiny_imagenet,
@@ -69,24 +64,6 @@ def test_the_list_orders_classes_sessions_and_pictures(toys: Path) -> None:
     assert [(s.label, s.number, len(s)) for s in data.train] == [(0, 2, 2), (1, 1, 1)]
     assert [(s.label, s.number, len(s)) for s in data.test] == [(1, 4, 1)]
     assert colours(data, data.train[0]) == [[120, 0, 0], [80, 0, 0]]
-
-
-def test_cifar100_has_its_pictures_and_its_order_of_classes(tmp_path: Path) -> None:
-    root = write_cifar(tmp_path)
-    write_list(root, "cifar-100-binary")
-    data = pv.open_dataset(root, size=32)
-    assert data.classes == tuple(FINE_NAMES)
-    assert data.categories == tuple(COARSE.index(group) for group in COARSE)
-    check_unique(data)
-    for name, sessions in (("train", data.train), ("test", data.test)):
-        table = CIFAR[name]
-        assert [session.label for session in sessions] == [0, 1, 2, 3]
-        for session in sessions:
-            rows = [i for i, label in enumerate(table["fine_labels"]) if label == session.label]
-            # 1,024 red values, then green, then blue, row by row
-            colours = [table["data"][row].reshape(3, 32, 32).transpose(1, 2, 0) for row in rows]
-            frames = data.frames[np.arange(session.start, session.stop)]
-            assert np.array_equal(frames, np.stack(colours))
 
 
 def test_clear_has_periods_as_domains(tmp_path: Path) -> None:
