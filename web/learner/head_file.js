@@ -3,7 +3,7 @@
 // `earlier`) and of storage/validate.py.
 
 import { Refusal, WRONG_INPUT } from "./errors.js";
-import { array, sameBits, size } from "./learner_file.js";
+import { array, equalBytes, sameBits, size } from "./learner_file.js";
 import { Matrix, sum } from "./linear.js";
 import { MAX_COUNT } from "./manifest.js";
 import { ClassSums } from "./ncm.js";
@@ -39,7 +39,6 @@ const rowBits = ({ shape, data }, row) => {
   const part = data.subarray(row * width, (row + 1) * width);
   return new Uint8Array(part.buffer, part.byteOffset, part.byteLength);
 };
-const equalBits = (a, b) => a.length === b.length && a.every((byte, k) => byte === b[k]);
 
 // Stores only the rows that the later state does not have: `rows` has the index of an equal row there, or -1.
 function rowsBeside(ours, theirs, arrays) {
@@ -49,7 +48,7 @@ function rowsBeside(ours, theirs, arrays) {
   const free = new Set(Array.from({ length: later }, (_, row) => row));
   const rows = new BigInt64Array(count).fill(-1n);
   for (let row = 0; row < count; row++) {
-    const isEqual = (other) => names.every((name) => equalBits(rowBits(ours.get(name), row), rowBits(theirs.get(name), other)));
+    const isEqual = (other) => names.every((name) => equalBytes(rowBits(ours.get(name), row), rowBits(theirs.get(name), other)));
     const found = [...free].find(isEqual);
     if (found === undefined) continue;
     free.delete(found);

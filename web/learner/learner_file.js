@@ -22,8 +22,13 @@ export const size = (shape) => shape.reduce((product, length) => product * lengt
 
 export function sameBits(a, b) {
   if (!b || a.dtype !== b.dtype || a.data.length !== b.data.length || String(a.shape) !== String(b.shape)) return false;
-  const [x, y] = [a, b].map(({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-  return x.every((byte, k) => byte === y[k]);
+  return equalBytes(...[a, b].map(({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength)));
+}
+
+export function equalBytes(a, b) {
+  if (a.length !== b.length) return false;
+  for (let k = 0; k < a.length; k++) if (a[k] !== b[k]) return false;
+  return true;
 }
 
 // The bytes of a file; equal arrays (by name, a Map) and manifests give equal bytes.
@@ -121,8 +126,15 @@ function readArrays(header, bytes, start) {
 
 // The numbers of an array in float32, whatever its type of float.
 export function toFloat32({ dtype, data }) {
-  return dtype === "float16" ? Float32Array.from(data, halfValue) : Float32Array.from(data);
+  if (dtype === "float32") return data;
+  if (dtype !== "float16") return Float32Array.from(data, Number);
+  HALVES ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => halfValue(bits));
+  const found = new Float32Array(data.length);
+  for (let k = 0; k < data.length; k++) found[k] = HALVES[data[k]];
+  return found;
 }
+
+let HALVES; // the value of each float16, by its bits
 
 function halfValue(bits) {
   const sign = bits & 0x8000 ? -1 : 1;

@@ -34,10 +34,11 @@ export class Network {
   // and `references` (generic_references.safetensors); `ort` is ONNX Runtime.
   static async open(ort, shipped, spec, arrays, graph, places) {
     const made = new Network(spec, arrays, graph ? readFacts(graph) : shippedFacts(shipped, spec, arrays, places));
+    const numbers = new Map([...arrays].map(([name, own]) => [name.slice(BACKBONE.length), toFloat32(own)]));
     const weights = new Map();
     for (const [name, own] of Object.entries(made.facts.weights)) {
-      if (!arrays.has(BACKBONE + own)) throw new Refusal(`the graph of the file needs ${own}, which is not there`, WRONG_INPUT);
-      weights.set(name, toFloat32(arrays.get(BACKBONE + own)));
+      if (!numbers.has(own)) throw new Refusal(`the graph of the file needs ${own}, which is not there`, WRONG_INPUT);
+      weights.set(name, numbers.get(own));
     }
     if (!graph) for (const [name, own] of normalisation(spec)) weights.set(name, own);
     const model = withWeights(graph ? graph.model : shipped.graph, weights);
@@ -48,7 +49,7 @@ export class Network {
     }
     made.Tensor = ort.Tensor;
     made.graph = graph;
-    made.reference = await shippedReference(shipped, made);
+    made.reference = await shippedReference(shipped, made, numbers);
     return made;
   }
 
@@ -174,13 +175,12 @@ function takeRoot(z) {
 }
 
 // The shipped centre and spread of generic frames of this network; null if the package does not have them.
-async function shippedReference({ references }, { spec, sizes, arrays }) {
+async function shippedReference({ references }, { spec, sizes }, numbers) {
   const found = readSafetensors(references);
-  const prefix = BACKBONE;
   const repr = (numbers) => `(${numbers.map(realText).join(", ")})`;
   const lengths = `(${sizes.join(", ")}${sizes.length === 1 ? "," : ""})`;
   const parts = [text(`(${repr(spec.mean)}, ${repr(spec.std)}, ${lengths})`)];
-  for (const name of [...arrays.keys()].sort()) parts.push(text(name.slice(prefix.length)), toFloat32(arrays.get(name)));
+  for (const name of [...numbers.keys()].sort()) parts.push(text(name), numbers.get(name));
   const key = `${spec.size}/${(await sha256(parts)).slice(0, 32)}`;
   if (!found.has(`${key}/centre`)) return null;
   return { centre: found.get(`${key}/centre`).data, spread: found.get(`${key}/spread`).data };
