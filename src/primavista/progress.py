@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class Progress(Protocol):
@@ -26,6 +28,41 @@ class Progress(Protocol):
             done: How many units (frames, batches, bytes) are done so far; never decreases.
             total: How many there are in all, or None if that is unknown.
         """
+
+
+class LateBar:
+    """A `Progress` that shows a bar and the time left, on a terminal or in a notebook.
+
+    What takes less than a second shows nothing. Leaving the `with` block removes the bar.
+
+    Args:
+        what: What is done, for example "learning".
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._began = self._shown = time.monotonic()
+        self._width = 0
+        self._seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+
+    def __enter__(self) -> Self:
+        """Return the function to be called."""
+        return self
+
+    def __call__(self, done: int, total: int | None, /) -> None:
+        """Show how far it is, from the second second on; see `Progress`."""
+        now = time.monotonic()
+        if self._seen and done and total and now - self._began > 1 and now - self._shown > 0.2:
+            share = done / total
+            left = (now - self._began) * (1 / share - 1)
+            line = f"{self.what} {'█' * round(20 * share):░<20} {share:.0%}, {left:.0f} s left"
+            print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width, self._shown = len(line), now
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        if self._width:
+            print(f"\r{'':{self._width}}", end="\r", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

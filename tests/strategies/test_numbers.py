@@ -532,6 +532,30 @@ def test_cumulative_converges_on_few_frames():
     assert report.losses[-1] < 0.02 < report.losses[0]
 
 
+@pytest.mark.parametrize(("copies", "window"), [(1, 4), (5, 20), (50, 50)])
+def test_passes_shorten_the_training_on_few_frames(copies, window):
+    """Four passes over 8 frames in minibatches of 8 are 4 steps, and 20 over 40; 50 are the most.
+
+    The rate rises in a fifth of a window, falls in two, and begins to after two at the latest.
+    """
+    images, labels = toy_batch([0, 1, 2, 0, 1, 2, 0, 1], 1)
+    lengths = {"rise": 10, "window": 50, "fall": 100, "most": 100, "passes": 4}
+    strategy = Cumulative(tiny_backbone(), options=CumulativeOptions(minibatch=8, **lengths))
+    steps, seen = [], []
+    strategy.on_step = steps.append
+    strategy.learn(
+        images.repeat(copies, 1, 1, 1),
+        labels.repeat(copies),
+        progress=lambda *how_far: seen.append(how_far),
+    )
+    done, last = seen[-1]
+    assert done == last
+    assert done - 2 * window in (window, 2 * window)
+    assert steps[0].lr == pytest.approx(0.02 / max(1, window // 5))
+    assert [done for done, _ in seen] == list(range(1, done + 1))
+    assert seen[0][1] == 4 * window
+
+
 def test_cumulative_counts_the_frames_that_its_indices_stand_for():
     frames = torch.zeros(40, SIDE, SIDE, 3, dtype=torch.uint8)
     strategy = make("cumulative")

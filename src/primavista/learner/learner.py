@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -49,7 +50,7 @@ from primavista.media.frames import (
 from primavista.media.images import LEARNER_SIZE, ImageArray
 from primavista.media.video import learner_frames
 from primavista.notebook import html_table
-from primavista.progress import Progress
+from primavista.progress import LateBar, Progress
 from primavista.storage import learner_file
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from primavista.streams.dataset import DataSet
 
 CAPACITY = 64
+PASSES = 4  # of Cumulative, per window: its steps are in proportion to the few frames
 NAMES_SHOWN = 8
 # the arguments of a learner that are not options of its strategy
 ARGUMENTS = ("backbone", "weights", "width", "size", "seed", "device", "engine", "threshold")
@@ -181,7 +183,9 @@ class Learner:
                 this learner has had. By default the same frames may be learned any number of times.
             coach: Whether to predict first, for `advice`. Without it, lessons that are taught in a
                 row need no solution in between.
-            progress: Called with the number of frames that were processed and their total.
+            progress: Called with the number of frames that were processed and their total. By
+                default, a terminal or a notebook shows a bar with the time left if a lesson takes
+                more than a second. Ctrl-C ends the lesson, and everything before it is kept.
 
         Returns:
             The report on the lesson: the frames per name, the names that are new, and the mean loss
@@ -197,7 +201,8 @@ class Learner:
             frames, bgr = np.stack(boxed_frames(frames, box, self.size, bgr)), False
         images = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
-        with self._history.changing:
+        shown = LateBar("learning") if progress is None else nullcontext(progress)
+        with self._history.changing, shown as progress:
             lesson = lesson_id(images)
             if lesson in refuse:
                 raise AlreadyTaughtError(lesson)
@@ -810,6 +815,8 @@ def _with_defaults(strategy: str, options: Mapping[str, OptionValue]) -> dict[st
         defaults |= {"capacity": CAPACITY, "first_batch": False, "unseen": "reset"}
         if info.features_option:
             defaults["features"] = "fixed"  # computed once, and kept while a lesson is open
+    if strategy == "cumulative":
+        defaults["passes"] = PASSES
     return {**defaults, **options}
 
 

@@ -33,8 +33,8 @@ class CumulativeOptions(Options):
     """Our own recipe, since the paper gives none: training to convergence, counted in steps.
 
     It uses batch norm instead of the paper's batch renormalisation (section 4), fixes no weights,
-    and takes about the same number of steps for any number of frames; see `LevelUntilFlat`. The
-    options for epochs have no effect.
+    and takes about the same number of steps for any number of frames, unless `passes` is given; see
+    `LevelUntilFlat`. The options for epochs have no effect.
 
     Args:
         every: The number of batches after which it is retrained; None to retrain only when
@@ -43,6 +43,8 @@ class CumulativeOptions(Options):
         window: The number of steps over which the training loss is averaged to see if it is flat.
         fall: The number of steps in which the learning rate falls to 0.
         most: The number of steps after which the learning rate falls even if the loss is not flat.
+        passes: The most passes over the data per window. If they are fewer steps than `window`, all
+            four lengths are shortened in the same ratio. None keeps them for any number of frames.
     """
 
     lr_1: Rate = 0.02
@@ -54,6 +56,7 @@ class CumulativeOptions(Options):
     window: Steps = 500
     fall: Steps = 1000
     most: Steps = 10_000
+    passes: Steps | None = None
 
 
 class StoredData(AnySize):
@@ -165,9 +168,13 @@ class Cumulative(FromScratch):
 
     def fit(self, union: Batch) -> tuple[float, ...]:
         """Train until the loss is flat; return the mean loss of each window of steps."""
-        o = self.options
+        o, share = self.options, 1.0
+        if o.passes is not None:
+            share = min(1.0, o.passes * self._per_epoch(union) / o.window)
+        lengths = (o.rise, o.window, o.fall, o.most)
+        rise, window, fall, most = (math.ceil(share * steps) for steps in lengths)
         sgd = self.sgd(union, self.set_trainable(union.i))
-        schedule = LevelUntilFlat(o.rise, o.fall, o.most)
+        schedule = LevelUntilFlat(rise, fall, most)
 
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y))
@@ -179,10 +186,12 @@ class Cumulative(FromScratch):
             sgd.run(step, x, y)
             schedule.t += 1
             patterns += len(x)
-            if schedule.t % o.window == 0 or schedule.done:
+            if schedule.t % window == 0 or schedule.done:
                 sgd.meter.end_epoch(patterns)
                 schedule.observe(float(sgd.meter.means[-1]))
                 patterns = 0
+            if union.progress is not None:
+                union.progress(schedule.t, schedule.last)
             if schedule.done:
                 break
         self.backbone.eval()
@@ -244,6 +253,11 @@ class LevelUntilFlat:
         if begin is not None:
             return (1 + math.cos(math.pi * min((self.t - begin) / self.fall, 1.0))) / 2
         return min((self.t + 1) / self.rise, 1.0)
+
+    @property
+    def last(self) -> int:
+        """The last step; as long as the rate has not begun to fall, the latest that it can be."""
+        return (self.most if self._falls_from is None else self._falls_from) + self.fall
 
     @property
     def done(self) -> bool:
