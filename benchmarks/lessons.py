@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import torch
-from live_parts.process import drawn
+from live_parts.process import Frames, drawn
 
 from primavista import Learner
 from primavista.strategies.registry import names
@@ -37,13 +37,12 @@ def main() -> None:
     for strategy in parser.parse_args().strategies or names():
         learner = Learner(strategy, weights="random", width=0.25, size=SIDE)
         seconds = [seconds_of_lesson(learner, frames, name) for name, frames in taught.items()]
-        right = np.mean(
-            [answer.label == name for name in asked for answer in learner.predict(asked[name])]
-        )
+        answers = [(name, learner.predict(list(frames))) for name, frames in asked.items()]
+        right = np.mean([one.label == name for name, found in answers for one in found])
         print(f"| {strategy} | {sum(seconds):.1f} s | {max(seconds):.1f} s | {right:.0%} |")
 
 
-def seconds_of_lesson(learner: Learner, frames: np.ndarray, name: str) -> float:
+def seconds_of_lesson(learner: Learner, frames: Frames, name: str) -> float:
     start = time.process_time()
     learner.learn(frames, name)
     return time.process_time() - start
