@@ -1,0 +1,174 @@
+"""The page without a server, for tests and benchmarks: a file server, visits, and tabs that die."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from PIL import Image
+
+from live_parts.browser import CHROMIUM, FLAGS, SCREEN, show_film
+
+SECONDS = 60_000  # until a step gives up, in milliseconds
+# Notes what the policy of the page forbids.
+WATCHED = """
+window.forbidden = [];
+addEventListener("securitypolicyviolation", (event) => forbidden.push(event.violatedDirective));
+"""
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """A plain file server that writes no lines."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def file_server(folder: Path) -> Iterator[str]:
+    """Serve a folder as any web host does; yields its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
+
+
+class Visit:
+    """A browser profile that visits one page, as often as it likes.
+
+    Attributes:
+        problems: The errors of all scripts.
+        asked: The addresses that the pages asked for.
+    """
+
+    def __init__(self, context: Any, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        context.add_init_script(SCREEN + WATCHED)
+
+    def open(self) -> Any:
+        """Open the page in a new tab, and wait until it is live."""
+        page = self.context.new_page()
+        page.set_default_timeout(SECONDS)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.goto(self.url)
+        live(page)
+        return page
+
+    def close(self) -> None:
+        """Check that no script failed and that nothing was asked of anybody else, and leave."""
+        for page in self.context.pages:
+            self.problems += page.evaluate("window.forbidden ?? []")
+        self.context.close()
+        own = (self.url, "blob:", "data:")
+        assert self.problems == []
+        assert [url for url in self.asked if not url.startswith(own)] == []
+
+
+def profile(playwright: Any, folder: Path, **how: Any) -> Any:
+    """Open a browser with a profile on a disk."""
+    return playwright.chromium.launch_persistent_context(
+        str(folder), executable_path=str(CHROMIUM), args=FLAGS, **how
+    )
+
+
+def live(page: Any) -> None:
+    """Wait until a page recognises what its camera shows."""
+    page.locator("#link[data-state=live]").wait_for(timeout=SECONDS)
+    page.locator("#stage[data-ready=true]").wait_for(timeout=SECONDS)
+
+
+def objects(page: Any) -> dict[str, int]:
+    """Return the frames of each object in the list of a page."""
+    rows = page.evaluate(
+        """() => [...document.querySelectorAll("#objects > li")].map((row) => [
+          row.querySelector(".object-name").textContent,
+          parseInt(row.querySelector(".object-count").textContent)])"""
+    )
+    return dict(rows)
+
+
+def saved(page: Any, path: Path) -> Path:
+    """Save the model of the page as a file."""
+    page.locator("#use").click()
+    with page.expect_download() as found:
+        page.locator("#save").click()
+    found.value.save_as(path)
+    page.locator("#using button[value=no]").click()
+    return path
+
+
+def kill_often(
+    visit: Visit, films: dict[str, list[Image.Image]], kills: int, seed: int = 0
+) -> tuple[int, int]:
+    """Kill the tab in the middle of lessons and of saves, and look what is there afterwards.
+
+    Args:
+        visit: The visitor.
+        films: What the camera shows of each object, by its name.
+        kills: How often.
+        seed: The seed of the times.
+
+    Returns:
+        The numbers of lessons that were acknowledged before a kill, and of those that were not.
+
+    Raises:
+        AssertionError: If something that the page had acknowledged is gone.
+    """
+    chance = random.Random(seed)
+    names = list(films)
+    known = lost = 0
+    page = visit.open()
+    for kill in range(kills):
+        name = names[kill % len(names)]
+        show_film(page, films[name])
+        page.fill("#name", name)
+        page.locator("#hold").hover()
+        page.mouse.down()
+        page.wait_for_timeout(chance.uniform(600, 1500))
+        if chance.random() < 0.8:
+            page.mouse.up()
+        learned = wait_for(partial(_learned, page), chance.uniform(0, 3))
+        told = objects(page)
+        crash(page)
+        page = visit.open()
+        kept = objects(page)
+        assert all(kept.get(label, 0) >= count for label, count in told.items()), (told, kept)
+        assert not learned or name in kept, (name, kept)
+        known, lost = known + learned, lost + (not learned)
+    return known, lost
+
+
+def _learned(opened: Any) -> bool:
+    return str(opened.get_attribute("#hint", "data-kind")) == "good"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds, for a time at most; return whether it did."""
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def crash(page: Any) -> None:
+    """Kill the process of a tab, with its worker."""
+    with contextlib.suppress(Exception):  # there is no answer to this
+        page.context.new_cdp_session(page).send("Page.crash")
+    page.close()
