@@ -20,7 +20,7 @@ test: $(STAMP) lint
 	$(PYTEST) -m "not slow" $(ARGS)
 
 # with ARGS=--no-skips, a test that is skipped for anything but a missing GPU or Avalanche fails it
-test-all: $(STAMP) lint programs
+test-all: $(STAMP) lint programs web
 	$(PYTEST) $(ARGS)
 
 # the adapter for Avalanche and benchmarks/peers.py, with the real one, in an environment of its own
@@ -40,7 +40,8 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # the wheel and the source distribution, in dist/packages
-dist: $(STAMP)
+dist: $(STAMP) web
+	test -f src/primavista/web/built/worker.js
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist/packages .
 
