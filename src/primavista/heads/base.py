@@ -16,7 +16,7 @@ import numpy as np
 from primavista.arrays import Array, array_namespace, float32, to_numpy, zeros_like
 from primavista.errors import InputError
 from primavista.heads.caches import Derived
-from primavista.storage.validate import check_shape, check_that, checked_array
+from primavista.storage.validate import ArrayChecks
 
 Arrays = MutableMapping[str, Array]
 NumpyArrays = dict[str, np.ndarray[Any, Any]]
@@ -410,18 +410,17 @@ def rows_earlier(theirs: NumpyArrays, prefix: str, stored: NumpyArrays) -> Numpy
     if "rows" not in stored:
         return stored
     found = dict(stored)
-    rows = checked_array(found, prefix, "rows", 1)
+    checks = ArrayChecks(stored, prefix)
+    rows = checks.array("rows", (None,), np.int64)
     del found["rows"]
     new = rows < 0
     places, count = rows[~new], min(map(len, theirs.values()))
     # each row of the later state may occur only once, so the result is not larger than the file
-    fits = rows.dtype == np.int64 and len(np.unique(places)) == len(places)
-    fits = fits and bool(((rows >= -1) & (rows < count)).all())
-    check_that(fits, prefix + "rows", "is not a list of rows of the present state")
+    fits = len(np.unique(places)) == len(places) and ((rows >= -1) & (rows < count)).all()
+    checks.that(fits, "rows", "is not a list of rows of the present state")
     for name, later in theirs.items():
-        changed = checked_array(found, prefix, f"changed_{name}", later.ndim)
-        check_that(changed.dtype == later.dtype, prefix + f"changed_{name}", "has another type")
-        check_shape(prefix + f"changed_{name}", changed, (int(new.sum()), *later.shape[1:]))
+        shape = (int(new.sum()), *later.shape[1:])
+        changed = checks.array(f"changed_{name}", shape, later.dtype)
         whole = np.empty((len(rows), *later.shape[1:]), later.dtype)
         whole[~new] = later[places]
         whole[new] = changed

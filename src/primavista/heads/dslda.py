@@ -17,15 +17,7 @@ from primavista.heads.base import ClassArrays, Familiarity, Head
 from primavista.heads.lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.solving import solve_positive_definite
-from primavista.storage.validate import (
-    MAX_FEATURE,
-    check_at_most,
-    check_counts,
-    check_shape,
-    check_that,
-    check_total,
-    checked_array,
-)
+from primavista.storage.validate import MAX_FEATURE, ArrayChecks
 
 STRIP = 256  # rows of a symmetric product computed at a time
 
@@ -91,19 +83,16 @@ class StreamingStatistics(ClassArrays):
         and that every n_c is an integer. F is the largest feature allowed. The arguments are those
         of `ClassArrays.check`.
         """
-        n = checked_array(self.arrays, prefix, "n", 1)
-        mu = checked_array(self.arrays, prefix, "mu", 2)
-        scatter = checked_array(self.arrays, prefix, "scatter", 2)
-        check_counts(prefix + "n", n, known, taught)
-        check_shape(prefix + "mu", mu, (len(n), len(scatter)))
-        check_at_most(prefix + "mu", mu, MAX_FEATURE, "mean of features")
-        t = checked_array(self.arrays, prefix, "t")
-        check_total(prefix + "t", t, n)
-        name = prefix + "scatter"
-        check_that(scatter.shape[0] == scatter.shape[1], name, f"has shape {scatter.shape}")
-        positive = bool((scatter.diagonal() >= 0).all())
-        check_that(positive, name, "is not a sum over frames: it has variances below 0")
-        check_at_most(name, scatter, max(t.item(), 1) * MAX_FEATURE**2, "sum over frames")
+        own = ArrayChecks(self.arrays, prefix)
+        n = own.counts("n", known, taught)
+        scatter = own.array("scatter", (None, None))
+        own.array("mu", (len(n), len(scatter)))
+        own.at_most("mu", MAX_FEATURE, "mean of features")
+        t = own.total("t", n)
+        own.array("scatter", (len(scatter), len(scatter)))
+        positive = (scatter.diagonal() >= 0).all()
+        own.that(positive, "scatter", "is not a sum over frames: it has variances below 0")
+        own.at_most("scatter", max(t, 1) * MAX_FEATURE**2, "sum over frames")
 
 
 class DSLDAHead(Head):

@@ -26,7 +26,7 @@ from primavista.heads.cwr import Consolidation, WPast, consolidate
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.shuffling import minibatch_count, permutation, seed_of
 from primavista.heads.statistics import SufficientStatistics
-from primavista.storage.validate import check_past, check_that, checked_array
+from primavista.storage.validate import ArrayChecks
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,10 @@ class ConsolidatedWeights(ClassArrays):
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
         """Check that past_c >= 0 and that every class has a row; see `ClassArrays.check`."""
-        past = checked_array(self.arrays, prefix, "past", 1)
-        check_past(prefix + "past", past)
-        cw = checked_array(self.arrays, prefix, "cw", 2)
+        own = ArrayChecks(self.arrays, prefix)
+        past, cw = own.past("past"), own.array("cw", (None, None))
         problem = f"and {prefix}past do not have a row for each of {known} classes"
-        check_that(len(cw) == len(past) >= known, f"{prefix}cw", problem)
+        own.that(len(cw) == len(past) >= known, "cw", problem)
 
 
 class FrozenCWRHead(Head):

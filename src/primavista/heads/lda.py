@@ -6,17 +6,18 @@ that it can be inverted after few frames.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from primavista.arrays import Array, identity
-from primavista.heads.options import Range, check_options
+from primavista.heads.options import HeadOptions, Range
 from primavista.heads.solving import FLOOR, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 
 @dataclass(frozen=True)
-class LDAOptions:
+class LDAOptions(HeadOptions):
     """The options of LDA.
 
     Args:
@@ -26,8 +27,9 @@ class LDAOptions:
 
     shrinkage: Annotated[float, Range(1e-12, 1)] | None = None
 
-    def __post_init__(self) -> None:
-        check_options(self)
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> LDAHead:
+        """Make the head; see `HeadOptions`."""
+        return LDAHead(SufficientStatistics.empty(sum(sizes)), self.shrinkage)
 
 
 class LDAHead(AnalyticHead):

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from primavista.arrays import Array
-from primavista.heads.statistics import AnalyticHead
+from primavista.heads.options import HeadOptions
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+
+
+@dataclass(frozen=True)
+class NCMOptions(HeadOptions):
+    """NCM has no options."""
+
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> NCMHead:
+        """Make the head; see `HeadOptions`."""
+        return NCMHead(SufficientStatistics.empty(sum(sizes), gram=False))
 
 
 class NCMHead(AnalyticHead):

@@ -7,9 +7,21 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from primavista.errors import InputError
+
+if TYPE_CHECKING:
+    from primavista.heads.base import Head
 
 Made = TypeVar("Made")
 
@@ -27,6 +39,24 @@ class Range:
 
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """The options of a strategy that only has a head on fixed features; they make that head."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> Head:
+        """Make the head, in numpy; it has learned nothing.
+
+        Args:
+            sizes: The number of features of each place of the network.
+            priors: The prior weight of each place.
+            seed: The seed of random choices.
+        """
+        raise NotImplementedError
 
 
 def check_options(options: object) -> None:

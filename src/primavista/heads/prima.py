@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Self
 
@@ -43,6 +44,7 @@ from primavista.heads.base import (
     rows_earlier,
     shorten,
 )
+from primavista.heads.options import HeadOptions
 from primavista.heads.place_fit import (
     Lessons,
     PlaceFit,
@@ -70,19 +72,23 @@ from primavista.heads.strangers import (
     middle_shares,
     usual_room,
 )
-from primavista.storage.validate import (
-    MAX_FEATURE,
-    check_at_most,
-    check_shape,
-    check_that,
-    checked_array,
-)
+from primavista.storage.validate import MAX_FEATURE, ArrayChecks
 
 MOST_CHANGED = 128  # the most rows of F in a file; with more rows, G itself is stored
 CHANGE_PRECISION = 2.0**-26  # relative error allowed in the difference of two G
 LESSONS_KEPT = 4  # lessons per class that are kept to judge the places
 # The period of keys. Two lessons of a class differ by several periods, two engines by 1e-7.
 KEY_PERIOD = 0.002
+
+
+@dataclass(frozen=True)
+class PrimaOptions(HeadOptions):
+    """Prima has no options."""
+
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> LessonHead:
+        """Make the head; see `HeadOptions`."""
+        lessons = LessonStatistics.empty(sum(sizes), blocks=sizes)
+        return LessonHead(lessons, LessonSample.empty(sizes), priors)
 
 
 class LessonHead(AnalyticHead):
@@ -262,7 +268,7 @@ class LessonStatistics(SufficientStatistics):
     @classmethod
     def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
         """Restore G from five bytes per number; see `ClassArrays.from_file`."""
-        check_that("gram" in arrays, prefix + "gram", "is missing")
+        ArrayChecks(arrays, prefix).that("gram" in arrays, "gram", "is missing")
         return {**arrays, "gram": from_five_bytes(prefix + "gram", arrays["gram"])}
 
     def add(self, z: Array, columns: Array) -> None:
@@ -288,9 +294,9 @@ class LessonStatistics(SufficientStatistics):
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
         """Check n_c <= the number of frames of class c: a lesson has at least one frame."""
-        n = checked_array(self.arrays, prefix, "n", 1)
-        enough = all(n[row] <= frames for row, frames in taught.items())
-        check_that(enough, prefix + "n", "counts more lessons than the manifest has frames")
+        enough = all(self.n[row] <= frames for row, frames in taught.items())
+        problem = "counts more lessons than the manifest has frames"
+        ArrayChecks(self.arrays, prefix).that(enough, "n", problem)
 
     def merge(self, other: SufficientStatistics, columns: Array) -> None:
         """Add all lessons that `other` has seen; see `SufficientStatistics.merge`."""
@@ -341,11 +347,10 @@ class LessonStatistics(SufficientStatistics):
         found = dict(rows_earlier(self._rows(), prefix, stored))
         for name, sign in (("added", 1), ("removed", -1)):
             if name in found:
-                factor = checked_array(found, prefix, name, 2)
-                check_that(factor.dtype == np.float32, prefix + name, "is not float32")
-                fits = len(factor) <= MOST_CHANGED and factor.shape[1] == self.dim
-                check_that(fits, prefix + name, f"has shape {factor.shape}")
-                check_at_most(prefix + name, factor, MAX_FEATURE, "feature")
+                checks = ArrayChecks(stored, prefix)
+                factor = checks.array(name, (None, self.dim), np.float32)
+                checks.that(len(factor) <= MOST_CHANGED, name, f"has shape {factor.shape}")
+                checks.at_most(name, MAX_FEATURE, "feature")
                 gram = self.gram * 0
                 if np.asarray(found.get("t", 1)).any():  # before the first lesson G is 0
                     x = float64(to_library_of(factor, gram))
@@ -425,15 +430,13 @@ class LessonSample(ClassArrays):
     @classmethod
     def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
         """Put every lesson into the slot of its key; see `ClassArrays.from_file`."""
-        key = checked_array(arrays, prefix, "key", 2)
-        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
+        checks = ArrayChecks(arrays, prefix)
+        key = checks.array("key", (None, LESSONS_KEPT))
         # this bounds the memory used by about the size of the file
-        check_that(bool((key > 0).any(1).all()), prefix + "key", "has a class without a lesson")
+        checks.that((key > 0).any(1).all(), "key", "has a class without a lesson")
         found = dict(arrays)
         for name in cls.VECTORS:
-            there = checked_array(arrays, prefix, name, 2)
-            check_that(there.dtype == np.float32, prefix + name, "is not float32")
-            check_shape(prefix + name, there, (int((key > 0).sum()), there.shape[1]))
+            there = checks.array(name, (int((key > 0).sum()), None), np.float32)
             found[name] = np.zeros((*key.shape, there.shape[1]), there.dtype)
             found[name][key > 0] = there
         return found
@@ -547,28 +550,23 @@ class LessonSample(ClassArrays):
 
         The arguments are those of `ClassArrays.check`.
         """
-        key = checked_array(self.arrays, prefix, "key", 2)
-        mean, frame = (checked_array(self.arrays, prefix, name, 3) for name in self.VECTORS)
-        check_that(len(key) >= known, prefix + "key", f"has {len(key)} rows for {known} classes")
-        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
-        check_shape(prefix + "mean", mean, (*key.shape, self.dim))
-        check_shape(prefix + "frame", frame, mean.shape)
-        centre = checked_array(self.arrays, prefix, "centre", 1)
-        check_shape(prefix + "centre", centre, (self.dim,))
-        check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
-        spread = checked_array(self.arrays, prefix, "spread", 2)
-        check_shape(prefix + "spread", spread, (len(self.blocks), len(self.blocks)))
-        check_at_most(prefix + "spread", spread, 1, "covariance of cosines")
-        check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
+        own = ArrayChecks(self.arrays, prefix)
+        key = own.array("key", (None, LESSONS_KEPT))
+        own.that(len(key) >= known, "key", f"has {len(key)} rows for {known} classes")
+        own.array("centre", (self.dim,))
+        own.at_most("centre", MAX_FEATURE, "feature")
+        own.array("spread", (len(self.blocks), len(self.blocks)))
+        own.at_most("spread", 1, "covariance of cosines")
+        own.that((key >= 0).all(), "key", "contains a negative key")
         filled = key > 0
-        full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
-        ascending = bool(((key[:, 1:] >= key[:, :-1]) | ~filled[:, 1:]).all())
-        check_that(full_first and ascending, prefix + "key", "is not in ascending order")
-        check_that(not key[known:].any(), prefix + "key", "has lessons of classes not there")
-        for name, array in (("mean", mean), ("frame", frame)):
-            finite = bool(np.isfinite(array).all())
-            check_that(finite, prefix + name, "contains NaN or infinity")
-            check_that(not array[~filled].any(), prefix + name, "has a lesson without a key")
+        full_first = (filled[:, 1:] <= filled[:, :-1]).all()
+        ascending = ((key[:, 1:] >= key[:, :-1]) | ~filled[:, 1:]).all()
+        own.that(full_first and ascending, "key", "is not in ascending order")
+        own.that(not key[known:].any(), "key", "has lessons of classes not there")
+        for name in self.VECTORS:
+            array = own.array(name, (*key.shape, self.dim))
+            own.that(np.isfinite(array).all(), name, "contains NaN or infinity")
+            own.that(not array[~filled].any(), name, "has a lesson without a key")
 
 
 def feature_keys(z: Array) -> list[int]:

@@ -9,13 +9,14 @@ value with the highest evidence. Everything is written for numpy and torch array
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import numpy as np
 
 from primavista.arrays import Array, array_namespace, float64, to_library_of
-from primavista.heads.options import Range, check_options
+from primavista.heads.options import HeadOptions, Range
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
@@ -30,7 +31,7 @@ MAX_EXPAND = 2**15  # the largest number of random features
 
 
 @dataclass(frozen=True)
-class RidgeOptions:
+class RidgeOptions(HeadOptions):
     """The options of Ridge.
 
     Args:
@@ -44,8 +45,10 @@ class RidgeOptions:
     balance: Annotated[float, Range(0, 1)] = 1.0
     rho: Annotated[float, Range(1e-8, 1e8)] | None = None
 
-    def __post_init__(self) -> None:
-        check_options(self)
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> RidgeHead:
+        """Make the head; see `HeadOptions`."""
+        statistics = SufficientStatistics.empty(self.expand or sum(sizes))
+        return RidgeHead(statistics, seed=seed, **asdict(self))
 
 
 @dataclass(frozen=True)

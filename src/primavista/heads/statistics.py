@@ -31,17 +31,7 @@ from primavista.errors import InputError
 from primavista.heads.base import Arrays, ClassArrays, Familiarity, Head
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.solving import linear_algebra_error
-from primavista.storage.validate import (
-    MAX_FEATURE,
-    NumpyArray,
-    check_at_most,
-    check_counts,
-    check_shape,
-    check_squares,
-    check_that,
-    check_total,
-    checked_array,
-)
+from primavista.storage.validate import MAX_FEATURE, ArrayChecks, NumpyArray
 
 CHUNK = 1024  # frames that are added to a Gram matrix at a time
 BLOCK = 256  # rows of G that are computed at a time
@@ -317,36 +307,27 @@ class SufficientStatistics(ClassArrays):
         G_jj >= sum_c s_cj^2 / n_c, and that every n_c is an integer. F is the largest feature
         allowed. The arguments are those of `ClassArrays.check`.
         """
-        n = checked_array(self.arrays, prefix, "n", 1)
-        s = checked_array(self.arrays, prefix, "s", 2)
-        check_counts(prefix + "n", n, known, taught)
-        check_shape(prefix + "s", s, (len(n), sum(self.blocks)))
-        bound = (n * MAX_FEATURE)[:, None]
-        check_at_most(prefix + "s", s, bound, "sum of so many features")
+        own = ArrayChecks(self.arrays, prefix)
+        n = own.counts("n", known, taught)
+        s = own.array("s", (len(n), sum(self.blocks)))
+        own.at_most("s", (n * MAX_FEATURE)[:, None], "sum of so many features")
         squares = (s / n.clip(1)[:, None] ** 0.5) ** 2
-        if self.has_gram:
-            self._check_gram(prefix, n, squares.sum(0))
+        if not self.has_gram:
+            q = own.array("q", n.shape)
+            own.squares("q", q, squares.sum(1), float(n.sum()) * self.dim)
             return
-        q = checked_array(self.arrays, prefix, "q", 1)
-        check_shape(prefix + "q", q, n.shape)
-        check_squares(prefix + "q", q, squares.sum(1), float(n.sum()) * self.dim)
+        frames, least = own.total("t", n), squares.sum(0)
+        own.array("gram", (sum(map(packed_size, self.blocks)),))
+        for square, features in self.squares():
+            found = diagonal(np.asarray(square), features.stop - features.start)
+            own.squares("gram", found, least[features], frames)
+        own.at_most("gram", frames * MAX_FEATURE**2, "sum over frames")
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
         """Check that n_c is the number of frames of class c; see `ClassArrays.check_frames`."""
-        n = checked_array(self.arrays, prefix, "n", 1)
-        same = all(n[row] == frames for row, frames in taught.items())
-        check_that(same, prefix + "n", "differs from the numbers of frames in the manifest")
-
-    def _check_gram(self, prefix: str, n: NumpyArray, least: NumpyArray) -> None:
-        t = checked_array(self.arrays, prefix, "t")
-        check_total(prefix + "t", t, n)
-        gram = checked_array(self.arrays, prefix, "gram", 1)
-        check_shape(prefix + "gram", gram, (sum(map(packed_size, self.blocks)),))
-        frames = float(t.item())
-        for square, features in self.squares():
-            found = diagonal(np.asarray(square), features.stop - features.start)
-            check_squares(prefix + "gram", found, least[features], frames)
-        check_at_most(prefix + "gram", gram, frames * MAX_FEATURE**2, "sum over frames")
+        same = all(self.n[row] == frames for row, frames in taught.items())
+        problem = "differs from the numbers of frames in the manifest"
+        ArrayChecks(self.arrays, prefix).that(same, "n", problem)
 
 
 def within_class_scatter(n: Array, s: Array, gram: Array) -> Array:

@@ -18,7 +18,7 @@ from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Setting
 from primavista.storage.learner_file import same_bits
 from primavista.storage.manifest import FORMAT, Manifest, UndoRecord, check_cost, parse_manifest
 from primavista.storage.references import is_reference, must_be_registered
-from primavista.storage.validate import check_deviations, check_finite
+from primavista.storage.validate import check_numbers
 from primavista.strategies.registry import registered
 
 UNDO = "undo/"  # prefix of the arrays of the state before the last change
@@ -155,7 +155,7 @@ def _history(
     }
     graph = {name: arrays[name] for name in GRAPH_ARRAYS if name in arrays}
     check_sizes(current, manifest)
-    _check_numbers(current)
+    check_numbers(current)
     made = restored_strategy(settings, current, graph, asked)
     state = _restored_state(made, current, manifest)
     if manifest.undo is None:
@@ -163,7 +163,7 @@ def _history(
     stored = {
         name.removeprefix(UNDO): array for name, array in arrays.items() if name.startswith(UNDO)
     }
-    _check_numbers(stored)
+    check_numbers(stored)
     before = _arrays_before(made, current, stored, manifest.undo.tensors)
     if any(name.startswith(BACKBONE) for name in stored):
         other = restored_strategy(settings, before, graph, asked)
@@ -171,11 +171,6 @@ def _history(
         other = made.draft()  # a frozen network is shared, as after a lesson
     restored = _restored_state(other, before, manifest.undo)
     return History(state, replace(restored, stored=stored))
-
-
-def _check_numbers(arrays: Arrays) -> None:
-    check_finite(arrays)
-    check_deviations(arrays)
 
 
 def _arrays_before(

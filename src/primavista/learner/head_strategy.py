@@ -6,8 +6,8 @@ The benchmark joins the same heads to a network in torch, in `strategies/prima.p
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -18,15 +18,13 @@ from primavista.backbones.places import Floats
 from primavista.backbones.reference import generic_frames
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Head, Judgement, own_arrays
-from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training
-from primavista.heads.lda import LDAHead, LDAOptions
-from primavista.heads.ncm import NCMHead
+from primavista.heads.lda import LDAOptions
+from primavista.heads.ncm import NCMOptions
 from primavista.heads.open_set import KNOWN_THRESHOLD, LESSON_THRESHOLD
 from primavista.heads.options import make_options
-from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.ridge import RidgeHead, RidgeOptions
-from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.prima import LessonHead, PrimaOptions
+from primavista.heads.ridge import RidgeOptions
+from primavista.heads.statistics import AnalyticHead
 from primavista.heads.strangers import LessonFamiliarity
 from primavista.learner.prediction import CONFIDENCE_THRESHOLD
 from primavista.learner.strategy import (
@@ -41,64 +39,19 @@ from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage.learner_file import exact_halves
 from primavista.storage.settings import OptionValue
+from primavista.storage.validate import ArrayChecks
 from primavista.strategies.options import CWROptions, DSLDAOptions
 from primavista.strategies.registry import strategy_info
 
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The options of a strategy that has none."""
-
-
-def _prima(options: NoOptions, network: FixedRepresentation, seed: int) -> Head:
-    lessons = LessonStatistics.empty(network.dim, blocks=network.sizes)
-    return LessonHead(lessons, LessonSample.empty(network.sizes), network.priors)
-
-
-def _ncm(options: NoOptions, network: FixedRepresentation, seed: int) -> Head:
-    return NCMHead(SufficientStatistics.empty(network.dim, gram=False))
-
-
-def _lda(options: LDAOptions, network: FixedRepresentation, seed: int) -> Head:
-    return LDAHead(SufficientStatistics.empty(network.dim), options.shrinkage)
-
-
-def _ridge(options: RidgeOptions, network: FixedRepresentation, seed: int) -> Head:
-    statistics = SufficientStatistics.empty(options.expand or network.dim)
-    return RidgeHead(statistics, seed=seed, **asdict(options))
-
-
-def _dslda(options: DSLDAOptions, network: FixedRepresentation, seed: int) -> Head:
-    statistics = StreamingStatistics.empty(network.dim)
-    return DSLDAHead(statistics, options.shrinkage, options.base_init, options.open_set)
-
-
-def _cwr(options: CWROptions, network: FixedRepresentation, seed: int) -> Head:
-    training = Training(
-        lr=options.lr if options.lr_head is None else options.lr_head,
-        epochs=options.epochs,
-        minibatch=options.minibatch,
-        momentum=options.momentum,
-        weight_decay=options.weight_decay,
-        seed=seed,
-    )
-    cw = np.zeros((options.capacity, network.dim), np.float32)
-    weights = ConsolidatedWeights({"cw": cw, "past": np.zeros(options.capacity, np.float32)})
-    seen = SufficientStatistics.empty(network.dim, gram=False) if options.open_set else None
-    head = options.head
-    assert head != "linear"
-    return FrozenCWRHead(weights, training, head, options.wpast, seen)
-
-
-# The options of each strategy that learns from features alone, and what makes its head.
-MAKERS: dict[str, tuple[type, Callable[[Any, FixedRepresentation, int], Head]]] = {
-    "prima": (NoOptions, _prima),
-    "lda": (LDAOptions, _lda),
-    "ridge": (RidgeOptions, _ridge),
-    "ncm": (NoOptions, _ncm),
-    "dslda": (DSLDAOptions, _dslda),
-    "cwr*": (CWROptions, _cwr),
-    "cwr+": (CWROptions, _cwr),
+# The options of each strategy that learns from features alone.
+OPTIONS: dict[str, Any] = {
+    "prima": PrimaOptions,
+    "lda": LDAOptions,
+    "ridge": RidgeOptions,
+    "ncm": NCMOptions,
+    "dslda": DSLDAOptions,
+    "cwr*": CWROptions,
+    "cwr+": CWROptions,
 }
 
 
@@ -112,20 +65,19 @@ def learns_from_features(name: str, options: Mapping[str, OptionValue]) -> bool:
     if name in ("cwr*", "cwr+"):
         trains = trains or options.get("first_batch", True) or options.get("head") == "linear"
         trains = trains or options.get("features") != "fixed"
-    return name in MAKERS and not trains
+    return name in OPTIONS and not trains
 
 
 def complete_options(name: str, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return all options of a strategy of `MAKERS`; `InputError` if one is unknown or invalid."""
-    kind, _ = MAKERS[name]
-    return asdict(make_options(kind, None, {**strategy_info(name).options, **given}))
+    """Return all options of a strategy of `OPTIONS`; `InputError` if one is unknown or invalid."""
+    return asdict(make_options(OPTIONS[name], None, {**strategy_info(name).options, **given}))
 
 
 class HeadStrategy(TaughtStrategy):
     """Joins a head to a fixed representation; the head's arrays are where the features are.
 
     Args:
-        settings: The name of a strategy of `MAKERS`, all of its options, the backbone and the seed.
+        settings: The name of a strategy of `OPTIONS`, all its options, the backbone and the seed.
         network: Computes the features.
     """
 
@@ -134,9 +86,8 @@ class HeadStrategy(TaughtStrategy):
         self.network = network
         self.engine, self.device = network.engine, network.device
         self.module = getattr(network, "backbone", None)
-        kind, make = MAKERS[settings.strategy]
-        self.options: Any = make_options(kind, None, dict(settings.options))
-        self.head = make(self.options, network, settings.seed)
+        self.options = make_options(OPTIONS[settings.strategy], None, dict(settings.options))
+        self.head: Head = self.options.make_head(network.sizes, network.priors, settings.seed)
         self._classes: list[int] = []
         self._batches = 0
         self._move(self.head)
@@ -299,17 +250,21 @@ class HeadStrategy(TaughtStrategy):
     def restore(self, arrays: Mapping[str, Any], frames: Mapping[int, int]) -> None:
         """Take over the arrays of an untrusted file; see `TaughtStrategy.restore`."""
         numbers = {k: np.array(x) for k, x in arrays.items() if not k.startswith(BACKBONE)}
-        self._classes = _integers(numbers, "classes", 1).tolist()
-        self._batches = int(_integers(numbers, "batches", 0))
+        checks = ArrayChecks(numbers)
+        self._classes = checks.array("classes", (None,), np.int64).tolist()
+        self._batches = int(checks.array("batches", (), np.int64))
+        del numbers["classes"], numbers["batches"]
         check_ids(self._classes, frames)
         for group, saved, prefix in own_arrays(self.head.groups, numbers):
             found = group.from_file(prefix, saved)
             if set(found) != set(group.arrays):
                 odd = ", ".join(sorted(set(found) ^ set(group.arrays)))
                 raise InputError(f"{prefix[:-1]} lacks or has besides: {odd}")
-            for name, array in found.items():
-                _check_like(prefix + name, array, to_numpy(group.arrays[name]), group)
-                group.arrays[name] = array
+            checks = ArrayChecks(found, prefix)
+            for name, empty in list(group.arrays.items()):
+                own = to_numpy(empty)
+                first = (None,) if name in group.row_names else own.shape[:1]
+                group.arrays[name] = checks.array(name, (*first, *own.shape[1:]), own.dtype)
             if group.rows < len(self._classes):
                 rows = f"{group.rows} rows for {len(self._classes)} classes"
                 raise InputError(f"{prefix[:-1]} has {rows}")
@@ -329,26 +284,6 @@ class HeadStrategy(TaughtStrategy):
     def graphs(self) -> Arrays:
         """Return the arrays of the graph that the network came with in a file, if it did."""
         return self.network.graph_arrays()
-
-
-def _integers(arrays: Arrays, name: str, ndim: int) -> np.ndarray[Any, Any]:
-    """Take an array of int64 out of the arrays of a file."""
-    array = arrays.pop(name, None)
-    if array is None or array.dtype != np.int64 or array.ndim != ndim:
-        raise InputError(f"{name} is missing or not int64 with {ndim} dimensions")
-    return array
-
-
-def _check_like(
-    name: str, array: np.ndarray[Any, Any], own: np.ndarray[Any, Any], group: ClassArrays
-) -> None:
-    """Reject an array of another type or shape than an untaught head has, but for its rows."""
-    has_rows = name.rpartition(".")[2] in group.row_names
-    same_shape = array.ndim == own.ndim and array.shape[has_rows:] == own.shape[has_rows:]
-    if array.dtype != own.dtype or not same_shape:
-        raise InputError(
-            f"{name} is {array.dtype} of shape {array.shape}, expected {own.dtype} like {own.shape}"
-        )
 
 
 def _check_equal_settings(one: HeadStrategy, other: HeadStrategy) -> None:

@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.options import make_options
+from primavista.heads.dslda import StreamingStatistics
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.renorm import replace_batch_norm
 from primavista.strategies.base import Batch
 from primavista.strategies.frozen import FrozenStrategy
 from primavista.strategies.naive import Naive
-from primavista.strategies.options import DSLDAOptions, Options
+from primavista.strategies.options import DSLDAOptions
 
 
 class DSLDA(FrozenStrategy):
     """Deep streaming linear discriminant analysis (Hayes & Kanan 2020); see `DSLDAHead`.
 
-    Args:
-        backbone: The network; a copy of it is kept.
-        seed: Seeds the order of the patterns if the representation is tuned.
-        options: The options; the defaults if None.
-        overrides: Options by name, which replace those in `options`.
+    Its options are those of `DSLDAOptions`. The seed is that of the order of the patterns if the
+    representation is tuned.
     """
 
     OPTIONS = DSLDAOptions
     options: DSLDAOptions
-    head: DSLDAHead
     statistics: ArrayBuffers[StreamingStatistics]
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        seed: int = 0,
-        options: Options | None = None,
-        **overrides: object,
-    ) -> None:
-        made = make_options(DSLDAOptions, options, overrides)
-        super().__init__(backbone, seed=seed, first_batch=made.first_batch)
-        self.options = made
-        if made.norm == "brn":
+    def __init__(self, backbone: Backbone, **given: Any) -> None:
+        super().__init__(backbone, **given)
+        if self.options.norm == "brn":
             self.backbone.body = replace_batch_norm(self.backbone.body)  # as in saved files
-        statistics = StreamingStatistics.empty(self.backbone.dim)
-        self._use_head(DSLDAHead(statistics, made.shrinkage, made.base_init, made.open_set))
 
     @property
     def open_set(self) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
 from primavista.heads.base import Familiarity, Head
 from primavista.heads.open_set import KNOWN_THRESHOLD
+from primavista.heads.options import make_options
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 
@@ -15,19 +19,31 @@ from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 class FrozenStrategy(EmbeddingStrategy):
     """A head on the features of a backbone that does not train.
 
-    Every group of arrays of the head becomes a module of the same name, so that `state_dict()` is
-    complete; the head works on the buffers of these modules (`nn/class_rows.py`). A subclass calls
-    `_use_head` once, at the end of its constructor.
+    A subclass names its options, which make its head. Every group of arrays of the head becomes a
+    module of the same name, so that `state_dict()` is complete; the head works on the buffers of
+    these modules (`nn/class_rows.py`).
+
+    Args:
+        backbone: The network; a copy of it is kept.
+        seed: Seeds what is random in the head, if anything is.
+        options: The options; the defaults if None.
+        overrides: Options by name, which replace those in `options`.
     """
 
+    OPTIONS: ClassVar[type[Any]]
     known_from: float = KNOWN_THRESHOLD
     head: Head
 
-    def _use_head(self, head: Head) -> None:
-        """Make the arrays of a head part of the state, and its cache the cache of the strategy."""
-        self.head = head
-        head.derived = self.derived
-        for name, group in head.groups.items():
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, options: object = None, **overrides: Any
+    ) -> None:
+        made = make_options(self.OPTIONS, options, overrides)
+        super().__init__(backbone, seed=seed, first_batch=getattr(made, "first_batch", True))
+        self.options = made
+        sizes = getattr(backbone, "sizes", (self.backbone.dim,))
+        self.head = made.make_head(sizes, getattr(backbone, "priors", (1.0,)), seed)
+        self.head.derived = self.derived
+        for name, group in self.head.groups.items():
             self.add_module(name, ArrayBuffers(group))
 
     @property

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
+from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training
 from primavista.heads.options import (
     Features,
     Freeze,
@@ -16,6 +21,7 @@ from primavista.heads.options import (
     Unseen,
     check_options,
 )
+from primavista.heads.statistics import SufficientStatistics
 
 Count = Annotated[int, Range(1, 10_000)]
 Patterns = Annotated[int, Range(1, 2**20)]
@@ -105,6 +111,23 @@ class CWROptions(Options):
     features: Features = "train"
     open_set: bool = False
 
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> FrozenCWRHead:
+        """Make the head on features of a fixed network; see `HeadOptions`."""
+        dim = sum(sizes)
+        training = Training(
+            lr=self.lr if self.lr_head is None else self.lr_head,
+            epochs=self.epochs,
+            minibatch=self.minibatch,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            seed=seed,
+        )
+        cw = np.zeros((self.capacity, dim), np.float32)
+        weights = ConsolidatedWeights({"cw": cw, "past": np.zeros(self.capacity, np.float32)})
+        seen = SufficientStatistics.empty(dim, gram=False) if self.open_set else None
+        assert self.head != "linear"
+        return FrozenCWRHead(weights, training, self.head, self.wpast, seen)
+
 
 @dataclass(frozen=True)
 class DSLDAOptions(Options):
@@ -124,6 +147,11 @@ class DSLDAOptions(Options):
     tune: bool = False
     base_init: bool = False
     open_set: bool = False
+
+    def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> DSLDAHead:
+        """Make the head; see `HeadOptions`."""
+        statistics = StreamingStatistics.empty(sum(sizes))
+        return DSLDAHead(statistics, self.shrinkage, self.base_init, self.open_set)
 
 
 SWITCHES = (

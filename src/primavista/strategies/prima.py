@@ -7,13 +7,14 @@ The benchmark uses this class. A `Learner` joins the same head to its network wi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from primavista.backbones.reference import generic_frames
 from primavista.heads.open_set import LESSON_THRESHOLD
-from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.prima import LessonHead, PrimaOptions
 from primavista.networks.base import Backbone
 from primavista.networks.middle import MiddleBackbone, shipped_reference_of
 from primavista.strategies.base import Batch, LearnReport
@@ -31,17 +32,15 @@ class Prima(AnalyticStrategy):
 
     Args:
         backbone: The network; a copy of it is kept, and read at seven places.
-        seed: Kept in files; nothing is random.
+        given: `seed`, which is kept in files; nothing is random.
     """
 
+    OPTIONS = PrimaOptions
     head: LessonHead
     known_from = LESSON_THRESHOLD
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0) -> None:
-        middle = MiddleBackbone(backbone)
-        super().__init__(middle, seed=seed)
-        lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes)
-        self._use_head(LessonHead(lessons, LessonSample.empty(middle.sizes), middle.priors))
+    def __init__(self, backbone: Backbone, **given: Any) -> None:
+        super().__init__(MiddleBackbone(backbone), **given)
 
     @torch.no_grad()
     def learn_batch(self, B: Batch) -> LearnReport:

@@ -16,7 +16,7 @@ from primavista.networks.base import BATCH_COUNTER
 from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories
 from primavista.storage.learner_file import exact_halves
-from primavista.storage.validate import check_past
+from primavista.storage.validate import ArrayChecks
 from primavista.strategies.base import Strategy
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -97,6 +97,6 @@ def check_loaded(strategy: Strategy, arrays: Mapping[str, Any], frames: Mapping[
         if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
     if "head.past" in arrays:
-        check_past("head.past", arrays["head.past"])
+        ArrayChecks(arrays).past("head.past")
     for memory in memories(strategy):
         memory.check_labels(strategy.classes)
