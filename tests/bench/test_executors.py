@@ -144,9 +144,11 @@ def test_the_files_of_a_cell(suite):
     assert set(lines[0]["measures"]) == {
         "accuracy",
         "seen_accuracy",
+        "average_incremental",
         "average",
         "average_accuracy",
         "average_anytime",
+        "learning_accuracy",
         "forgetting",
         "backward_transfer",
         "forward_transfer",

@@ -61,8 +61,39 @@ def test_averages():
     assert [one.accuracy for one in (first, second, third)] == [20.0, 35.0, 47.5]
     assert [one.seen_accuracy for one in (first, second, third)] == [80.0, 70.0, 190 / 3]
     assert [one.average_accuracy for one in (first, second, third)] == [80.0, 70.0, 190 / 3]
-    assert third.average == pytest.approx((20 + 35 + 47.5) / 3)  # average incremental accuracy
+    # the classes seen so far have 10, 20 and 30 frames; the test set always has 40
+    assert third.average_incremental == pytest.approx((80 + 70 + 190 / 3) / 3)
+    assert third.average == pytest.approx((20 + 35 + 47.5) / 3)
     assert third.average_anytime == pytest.approx((80 + 70 + 190 / 3) / 3)
+
+
+def test_average_incremental_weighs_frames_and_average_anytime_weighs_tasks():
+    """Batch 1 shows two classes of 10 and 30 frames, batch 2 one class of 10."""
+    tally = Tally()
+    tally.teach([0, 1], 1)
+    first = tally.test({0: (10, 10), 1: (6, 30), 2: (0, 10)})
+    assert (first.accuracy, first.seen_accuracy, first.average_incremental) == (32.0, 40.0, 40.0)
+    tally.teach([2], 2)
+    second = tally.test({0: (4, 10), 1: (6, 30), 2: (10, 10)})
+    assert second.task_accuracy == {1: 25.0, 2: 100.0}
+    assert (second.accuracy, second.seen_accuracy) == (40.0, 40.0)  # all classes are met
+    assert second.average_incremental == 40.0  # (40 + 40) / 2
+    assert second.average == 36.0  # (32 + 40) / 2
+    assert second.average_anytime == 51.25  # (40 + (25 + 100) / 2) / 2
+
+
+def test_learning_accuracy_is_measured_on_the_classes_of_the_batch_just_learned():
+    *_, third = three_tests()
+    assert third.learning_accuracy == 90.0  # (80 + 90 + 100) / 3, the diagonal of R
+    tally = Tally()
+    tally.teach([0, 1], 1)
+    assert tally.test({0: (5, 10), 1: (9, 10), 2: (0, 10)}).learning_accuracy == 70.0
+    tally.teach([2], 2)  # there is no test after batch 2: it does not count
+    tally.teach([1, 2], 3)
+    later = tally.test({0: (0, 10), 1: (2, 10), 2: (4, 10)})
+    assert later.learning_accuracy == 50.0  # (70 + 30) / 2
+    tally.teach([9], 4)  # a class without test frames
+    assert tally.test({0: (0, 10), 1: (2, 10), 2: (4, 10)}).learning_accuracy == 50.0
 
 
 def test_backward_transfer_is_the_change_since_a_task_was_learned():

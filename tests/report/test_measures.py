@@ -30,9 +30,11 @@ def test_the_keys_of_files_and_records_are_these():
     assert MEASURES == (
         "accuracy",
         "seen_accuracy",
+        "average_incremental",
         "average",
         "average_accuracy",
         "average_anytime",
+        "learning_accuracy",
         "forgetting",
         "backward_transfer",
         "forward_transfer",

@@ -81,7 +81,7 @@ def test_metrics_end_at_the_first_damaged_line(tmp_path: Path) -> None:
     place = make_cell(tmp_path, done=False)
     lines = (place / "metrics.jsonl").read_text().splitlines(keepends=True)
     (place / "metrics.jsonl").write_text(lines[0] + "[]\n" + lines[2])
-    assert read_one(tmp_path).curve == {1: 10.0}
+    assert read_one(tmp_path).curve() == {1: 10.0}
     (place / "metrics.jsonl").unlink()
     (place / "metrics.jsonl").mkdir()
     cell = read_one(tmp_path)

@@ -6,9 +6,12 @@ batches: f(j) is the first test at or after batch j, and every i below is a test
 
     accuracy             A_i   = percent right of the whole test set, classes not met yet included
     seen accuracy        S_i   = percent right of the test frames of the classes met so far
-    average incremental  AIA_i = mean of A_k over the tests k <= i
+    average incremental  AIA_i = mean of S_k over the tests k <= i
+    average              mean of A_k over the tests k <= i
     average accuracy     ACC_i = mean of R[i, j] over the tasks j <= i
     average anytime      AAA_i = mean of ACC_k over the tests k <= i
+    learning accuracy    LA_i  = mean over the tests k <= i of the percent right of the test frames
+                                 of the classes in batch k, which was learned just before
     forgetting           F_i   = mean over the tasks j with f(j) < i
                                  of max over the tests k < i of R[k, j], minus R[i, j]
     backward transfer    BWT_i = mean over the same tasks of R[i, j] - R[f(j), j]
@@ -95,9 +98,11 @@ class Measures:
     Args:
         accuracy: A_i.
         seen_accuracy: S_i.
-        average: AIA_i.
+        average_incremental: AIA_i.
+        average: The mean of A_k.
         average_accuracy: ACC_i.
         average_anytime: AAA_i.
+        learning_accuracy: LA_i.
         forgetting: F_i.
         backward_transfer: BWT_i.
         forward_transfer: FWT_i.
@@ -108,9 +113,11 @@ class Measures:
 
     accuracy: float | None = _measure("accuracy (%)", "high")
     seen_accuracy: float | None = _measure("on the classes seen (%)", "high")
-    average: float | None = _measure("average incremental (%)", "high")
+    average_incremental: float | None = _measure("average incremental (%)", "high")
+    average: float | None = _measure("average on all classes (%)", "high")
     average_accuracy: float | None = _measure("average over tasks (%)", "high")
     average_anytime: float | None = _measure("average anytime (%)", "high")
+    learning_accuracy: float | None = _measure("learning accuracy (%)", "high")
     forgetting: float | None = _measure("forgetting", "low")
     backward_transfer: float | None = _measure("backward transfer", "high")
     # It rests on other frames in each run, so no value is the best one.
@@ -132,37 +139,30 @@ class Tally:
     """A summary of earlier batches and tests, for the measures; a checkpoint keeps it.
 
     Args:
-        tests: The number of tests.
-        summed: The sum of A_k over the tests.
-        anytime_tests: The number of tests at which a task with test frames was met.
-        anytime: The sum of ACC_k over those.
-        transfers: The number of batches k that p_k was measured on.
-        transferred: The sum of p_k - 100 / K_k over those batches.
-        transfer_frames: The number of frames that were asked for it.
         met: The batch in which each class was met first.
+        taught: The classes of the last batch.
         first: R[f(j), j] of each task j that was tested.
         best: The maximum of R[k, j] over the tests k so far.
+        sums: Of each measure that is a mean over tests: the number of values, and their sum.
+        transfer_frames: The number of frames that were asked for forward transfer.
     """
 
-    tests: int = 0
-    summed: float = 0.0
-    anytime_tests: int = 0
-    anytime: float = 0.0
-    transfers: int = 0
-    transferred: float = 0.0
-    transfer_frames: int = 0
     met: dict[int, int] = field(default_factory=dict)
+    taught: list[int] = field(default_factory=list)
     first: dict[int, float] = field(default_factory=dict)
     best: dict[int, float] = field(default_factory=dict)
+    sums: dict[str, list[float]] = field(default_factory=dict)
+    transfer_frames: int = 0
 
     def teach(self, labels: Iterable[int], batch: int) -> None:
-        """Enter classes that a batch has taught.
+        """Enter the classes that a batch has taught.
 
         Args:
             labels: Their labels; those met before stay with the batch that showed them first.
             batch: The number of the batch, from 1.
         """
-        for label in labels:
+        self.taught = list(labels)
+        for label in self.taught:
             self.met.setdefault(label, batch)
 
     def transfer(self, right: int, count: int) -> None:
@@ -172,14 +172,13 @@ class Tally:
             right: How many patterns of classes met before were recognised.
             count: How many there were.
         """
-        self.transferred += 100 * right / count - 100 / len(self.met)
-        self.transfers += 1
+        self._add("forward_transfer", 100 * right / count - 100 / len(self.met))
         self.transfer_frames += count
 
     @property
     def forward_transfer(self) -> float | None:
         """The forward transfer so far, in points; None if it could not be measured yet."""
-        return self.transferred / self.transfers if self.transfers else None
+        return self._average("forward_transfer")
 
     def test(self, counts: ClassCounts) -> Measures:
         """Enter a test after a batch.
@@ -191,26 +190,25 @@ class Tally:
         Returns:
             The measures after this test.
         """
-        overall = _percent(counts.values())
-        seen = [counts[label] for label in self.met if label in counts]
         row = self._row(counts)
-        average_accuracy = _mean(list(row.values()))
-        self.tests += 1
-        self.summed += overall
-        if average_accuracy is not None:
-            self.anytime_tests += 1
-            self.anytime += average_accuracy
+        now = {
+            "average": _percent(counts.values()),
+            "average_incremental": _percent_of(self.met, counts),
+            "average_anytime": _mean(list(row.values())),
+            "learning_accuracy": _percent_of(self.taught, counts),
+        }
+        for name, value in now.items():
+            self._add(name, value)
         old = [task for task in row if task in self.first]
         measures = Measures(
-            accuracy=overall,
-            seen_accuracy=_percent(seen) if seen else None,
-            average=self.summed / self.tests,
-            average_accuracy=average_accuracy,
-            average_anytime=self.anytime / self.anytime_tests if self.anytime_tests else None,
+            accuracy=now["average"],
+            seen_accuracy=now["average_incremental"],
+            average_accuracy=now["average_anytime"],
+            **{name: self._average(name) for name in now},
             forgetting=_mean([self.best[task] - row[task] for task in old]),
             backward_transfer=_mean([row[task] - self.first[task] for task in old]),
             forward_transfer=self.forward_transfer,
-            transfer_batches=self.transfers,
+            transfer_batches=int(self.sums.get("forward_transfer", [0])[0]),
             transfer_frames=self.transfer_frames,
             task_accuracy=row,
         )
@@ -219,10 +217,19 @@ class Tally:
             self.best[task] = max(value, self.best.get(task, value))
         return measures
 
+    def _add(self, name: str, value: float | None) -> None:
+        """Enter a value of a measure that is a mean; None is no value."""
+        if value is not None:
+            count, total = self.sums.get(name, [0, 0.0])
+            self.sums[name] = [count + 1, total + value]
+
+    def _average(self, name: str) -> float | None:
+        count, total = self.sums.get(name, [0, 0.0])
+        return total / count if count else None
+
     def to_json(self) -> dict[str, Any]:
-        """Return everything, exactly, as JSON values; the keys of JSON objects are texts."""
-        numbers = {name: value for name, value in asdict(self).items() if name not in _TABLES}
-        return {**numbers, **{name: list(getattr(self, name).items()) for name in _TABLES}}
+        """Return everything, exactly, as JSON values."""
+        return {**asdict(self), **{name: list(getattr(self, name).items()) for name in _TABLES}}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Tally:
@@ -242,7 +249,13 @@ class Tally:
         return {task: _percent(own) for task, own in tasks.items()}
 
 
-_TABLES = ("met", "first", "best")
+_TABLES = ("met", "first", "best")  # by number: the keys of JSON objects are texts
+
+
+def _percent_of(labels: Iterable[int], counts: ClassCounts) -> float | None:
+    """Return the percent right of the test frames of some classes; None if they have none."""
+    own = [counts[label] for label in labels if label in counts]
+    return _percent(own) if own else None
 
 
 def _percent(counts: Iterable[tuple[int, int]]) -> float:

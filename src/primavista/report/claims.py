@@ -104,7 +104,7 @@ class Finals:
     def after_batch_1(self, strategy: str, protocol: str) -> Runs:
         """Return the accuracy of each run of the preset after batch 1."""
         found = self._find(strategy, protocol, PRESET, None)
-        return {cell.run: cell.curve[1] for cell in found if 1 in cell.curve}
+        return {cell.run: cell.curve()[1] for cell in found if 1 in cell.curve()}
 
     def _find(
         self, strategy: str, protocol: str, changes: Options, full: bool | None

@@ -46,6 +46,7 @@ class Line:
         published: The mean over the authors' runs, if there are any.
         test_frames: The number of test frames of our runs, if it is known.
         finished: True if a run has come to its end.
+        measure: `accuracy`, or `seen_accuracy` on the classes seen so far.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Line:
     published: Points = field(default_factory=list)
     test_frames: str | None = None
     finished: bool = True
+    measure: str = "accuracy"
 
     @property
     def label(self) -> str:
@@ -75,7 +77,7 @@ class Line:
 
 
 def _series_lines(
-    series: Sequence[Series], published: PublishedResults, is_alone: bool
+    series: Sequence[Series], published: PublishedResults, is_alone: bool, measure: str
 ) -> list[Line]:
     """Return the curves of one panel.
 
@@ -93,15 +95,15 @@ def _series_lines(
         is_variant = one.name != info.title and one.norm != "bn"
         theirs = () if is_variant else published.get(one.published_key, ())
         over = mean_curve([dict(enumerate(run, 1)) for run in theirs])
-        finished = bool(one.done)
-        lines.append(Line(one.name, look, style, one.curve(), over, one.test_frames, finished))
+        facts = one.test_frames, bool(one.done), measure
+        lines.append(Line(one.name, look, style, one.curve(measure), over, *facts))
     return [line for line in lines if line.points]
 
 
 def panel_lines(
-    series: Sequence[Series], published: PublishedResults
+    series: Sequence[Series], published: PublishedResults, measure: str = "accuracy"
 ) -> dict[Panel, Sequence[Line]]:
-    """Return the curves of each panel.
+    """Return the curves of a measure in each panel.
 
     The authors' curves are drawn over ours if both are on CORe50; for panels on other data they
     follow in panels of their own.
@@ -110,7 +112,7 @@ def panel_lines(
     theirs: dict[Panel, Sequence[Line]] = {}
     is_alone = len({one.strategy for one in series}) == 1
     for panel, own in by_panel(series).items():
-        lines = _series_lines(own, published, is_alone)
+        lines = _series_lines(own, published, is_alone, measure)
         if panel.why_not_comparable:
             found = [one for one in lines if one.published]
             if found:
@@ -138,7 +140,7 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
         _draw_axes(axes, title, lines)
         _from_zero(axes)
         axes.set_xlabel(f"training batch{note}", labelpad=2)
-        axes.set_ylabel(accuracy_label(line.test_frames for line in lines), labelpad=2)
+        axes.set_ylabel(accuracy_label(lines), labelpad=2)
         _place_legend(figure, {line.label: line.settings for line in lines}, columns)
     described = f"Accuracy against batches, {panel.title}: {', '.join(labels)}"
     return Picture(name, described, figure)
@@ -163,11 +165,11 @@ def draw_all(name: str, panels: Mapping[Panel, Sequence[Line]], width: float) ->
             _draw_axes(axes, title, lines)
             axes.set_xlabel("training batch", labelpad=2)
             if place % across == 0:
-                label = accuracy_label(line.test_frames for line in lines)
-                axes.set_ylabel(label.replace(" on ", "\non "), labelpad=2)
+                axes.set_ylabel(accuracy_label(lines).replace(" on ", "\non "), labelpad=2)
         _from_zero(grid[0])  # the scale of all
         _place_legend(figure, named, columns)
-    return Picture(name, f"Accuracy against batches: {', '.join(names)}", figure)
+    described = f"Accuracy against batches: {', '.join(names)}"
+    return Picture(name, described, figure)
 
 
 def _title(panel: Panel, panels: Iterable[Panel]) -> str:
@@ -184,9 +186,11 @@ def _across(panels: int, width: float) -> int:
     return 2 if panels == 4 and most > 2 else min(most, panels)
 
 
-def accuracy_label(test_frames: Iterable[str | None]) -> str:
-    """Name the measure and the number of test frames."""
-    found = list(dict.fromkeys(number for number in test_frames if number))
+def accuracy_label(lines: Sequence[Line]) -> str:
+    """Name the measure of the curves of a panel, and the number of test frames."""
+    if any(line.measure == "seen_accuracy" for line in lines):
+        return "accuracy on the classes seen (%)"
+    found = list(dict.fromkeys(line.test_frames for line in lines if line.test_frames))
     return f"accuracy on {' or '.join(found)} test frames (%)" if found else "accuracy (%)"
 
 

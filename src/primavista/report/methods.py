@@ -197,7 +197,7 @@ def cell_table(results: FolderResults) -> Table:
             continue
         state = "stale" if cell.status == "done" else cell.status
         batches = f"{cell.reached}{f' of {cell.batches}' if cell.batches else ''}"
-        last = next(reversed(cell.curve.values()), None)
+        last = next(reversed(cell.curve().values()), None)
         shown = "no" if cell in results.superseded else "yes"
         title, reason = strategy_info(cell.strategy).title, cell.failure or cell.stale
         rows.append((state, cell.path, title, batches, last, reason, shown))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream
 
-Kind = Literal["accuracy", "confusion"]
+Kind = Literal["accuracy", "seen_accuracy", "confusion"]
 Steps = Sequence[Step]
 
 
@@ -37,7 +38,9 @@ def plot(
         what: A folder of results; what `load_results` returned, perhaps narrowed down with
             `where`; the steps of `evaluate`, or a mapping from names to the steps of a strategy or
             of several runs of it; or a stream, whose classes are drawn batch by batch.
-        kind: `accuracy`: accuracy against batches, with a band of one sample standard deviation.
+        kind: `accuracy`: accuracy on the whole test set against batches, with a band of one sample
+            standard deviation. `seen_accuracy`: the same on the classes seen so far, as papers on
+            class-incremental learning draw it.
             `confusion`: the confusion matrix of one strategy.
         width: `column` (3.05 inches), `page` (6.25 inches), or a number of inches.
 
@@ -111,11 +114,11 @@ def _cell_of_steps(name: str, run: int, steps: Sequence[Step]) -> StoredCell:
     return StoredCell(f"{name} {run}", cell, lines, result)
 
 
-def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
-    panels = panel_lines(series, {})
+def _curves(measure: str, series: Sequence[Series], width: float) -> Picture | None:
+    panels = panel_lines(series, {}, measure)
     if len(panels) > 1:
-        return draw_all("accuracy", panels, width)
-    return next((draw_panel("accuracy", *item, width) for item in panels.items()), None)
+        return draw_all(measure, panels, width)
+    return next((draw_panel(measure, *item, width) for item in panels.items()), None)
 
 
 def _only(series: Sequence[Series]) -> Series:
@@ -129,6 +132,7 @@ def _only(series: Sequence[Series]) -> Series:
 
 
 DRAW: dict[str, Callable[[Sequence[Series], float], Picture | None]] = {
-    "accuracy": _accuracy,
+    "accuracy": partial(_curves, "accuracy"),
+    "seen_accuracy": partial(_curves, "seen_accuracy"),
     "confusion": lambda series, width: draw_confusion(_only(series), "confusion", width),
 }

@@ -167,11 +167,10 @@ class StoredCell:
         """True if other runs of the cell have other test sessions."""
         return self.data.get("split") == "run"
 
-    @cached_property
-    def curve(self) -> dict[int, float]:
-        """The accuracy in percent after each batch that was tested."""
-        pairs = ((step.batch, step.measures.accuracy) for step in self.steps)
-        return {batch: accuracy for batch, accuracy in pairs if accuracy is not None}
+    def curve(self, measure: str = "accuracy") -> dict[int, float]:
+        """Return a measure after each batch that was tested."""
+        pairs = ((step.batch, getattr(step.measures, measure)) for step in self.steps)
+        return {batch: value for batch, value in pairs if value is not None}
 
     @property
     def reached(self) -> int:

@@ -63,7 +63,13 @@ MEASURES = {
     name: Column(metrics.TITLES[name], partial(Series.final, metric=name), metrics.BETTER[name])
     for name in metrics.MEASURES[1:]
 }
-PUBLISHED = ("average", "forgetting", "backward_transfer", "seen_accuracy")
+PUBLISHED = (
+    "seen_accuracy",
+    "average_incremental",
+    "learning_accuracy",
+    "forgetting",
+    "backward_transfer",
+)
 
 
 def series_table(
@@ -137,7 +143,8 @@ def accuracy_table(name: str, series: Sequence[Series]) -> Table:
     Series without a finished run are left out, unless there is no other.
     """
     chosen = [one for one in ranked(series) if one.done] or ranked(series)
-    measures = [column for measure, column in MEASURES.items() if measure in PUBLISHED]
+    same = all(one.finals("seen_accuracy") == one.finals() for one in chosen)
+    measures = [MEASURES[name] for name in PUBLISHED[same:]]  # unless all classes were met
     columns = (PROTOCOL, STRATEGY, FINAL, STORED, *measures, TEST_FRAMES, RUNS)
     table = series_table(name, "Final accuracy", chosen, columns, 3, digits=1)
     cells = _cells(chosen)
@@ -147,7 +154,7 @@ def accuracy_table(name: str, series: Sequence[Series]) -> Table:
     notes = write_texts(
         "accuracy",
         bounds=dict.fromkeys(bounds),
-        stored=STORED.title in table.columns,
+        columns=table.columns,
         cells=cells,
         retrained=retrained_note(cells),
     )

@@ -216,19 +216,29 @@ def _curves(
 ) -> tuple[tuple[Picture, ...], tuple[Picture, ...]]:
     """Draw the curves of every panel at the width of a column and of a page, and all together.
 
+    Where each batch brings new classes, there are also the curves on the classes seen so far.
+
     Returns:
         The pictures of the page, and those that are files only: a single panel is wide on the page.
     """
-    panels = panel_lines(group.series, published)
-    columns, pages = [], []
-    for panel, lines in panels.items():
-        stem = group.file_stem("accuracy", panel.title)
-        columns.append(draw_panel(stem, panel, lines, WIDTHS["column"]))
-        pages.append(draw_panel(f"{stem}-page", panel, lines, page_width))
-    if len(panels) < 2:
-        return tuple(pages), tuple(columns)
-    pages.append(draw_all(group.file_stem("accuracy", "all"), panels, page_width))
-    return tuple(columns), tuple(pages)
+    growing = [one for one in group.series if one.brings_new_classes]
+    kinds = {
+        "accuracy": panel_lines(group.series, published),
+        "seen": panel_lines(growing, {}, "seen_accuracy"),
+    }
+    shown: list[Picture] = []
+    extra: list[Picture] = []
+    for kind, panels in kinds.items():
+        columns, pages = [], []
+        for panel, lines in panels.items():
+            stem = group.file_stem(kind, panel.title)
+            columns.append(draw_panel(stem, panel, lines, WIDTHS["column"]))
+            pages.append(draw_panel(f"{stem}-page", panel, lines, page_width))
+        if len(panels) > 1:
+            pages.append(draw_all(group.file_stem(kind, "all"), panels, page_width))
+        shown += columns if len(panels) > 1 else pages
+        extra += pages if len(panels) > 1 else columns
+    return tuple(shown), tuple(extra)
 
 
 def _confusion(group: ReportGroup, page_width: float) -> dict[str, Sequence[Picture]]:

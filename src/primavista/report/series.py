@@ -147,9 +147,15 @@ class Series:
         """The origin of the orders of batches: `official`, `generated` or both, if it is known."""
         return ", ".join(sorted({cell.order for cell in self.cells if cell.order})) or None
 
-    def curve(self) -> Points:
-        """Return the accuracy after each batch, over the runs that were tested there."""
-        return mean_curve([cell.curve for cell in self.cells])
+    @property
+    def brings_new_classes(self) -> bool:
+        """True if every batch brought new classes, and there was more than one."""
+        steps = [step for cell in self.cells for step in cell.steps]
+        return any(s.batch > 1 for s in steps) and all(step.new_classes for step in steps)
+
+    def curve(self, measure: str = "accuracy") -> Points:
+        """Return a measure after each batch, over the runs that were tested there."""
+        return mean_curve([cell.curve(measure) for cell in self.cells])
 
 
 def build_series(cells: Iterable[StoredCell]) -> list[Series]:
