@@ -118,5 +118,5 @@ def test_a_number_that_was_changed_by_hand_is_refused_and_its_file_named(
     path = make_cell(tmp_path, accuracies=(10.0, 20.0, 35.5)) / name
     path.write_text(path.read_text().replace("35.5", "99.9"))
     cell = read_one(tmp_path)
-    assert (cell.status, cell.curve) == ("failed", {})
+    assert (cell.status, cell.curve()) == ("failed", {})
     assert f"{name} is damaged or was changed" in str(cell.failure)
