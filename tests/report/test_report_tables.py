@@ -388,7 +388,7 @@ def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
             MeanStd(30.0, None, 1),
             1,
             "2,249",
-            *(MeanStd(v, None, 1) for v in (50.0, 20.0, 40.0, 45.0, 5.0, -4.0, 0.5)),
+            *(MeanStd(v, None, 1) for v in (50.0, 60.0, 20.0, 40.0, 45.0, 70.0, 5.0, -4.0, 0.5)),
             "official",
         ),
     )
