@@ -18,8 +18,7 @@ from primavista.cli.data import app, open_data
 from primavista.media.images import centre_square
 from primavista.streams.open import parse_source, scene_of
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import open_store
-from primavista.streams.store.index import FRAMES
+from primavista.streams.store import FRAMES, open_store
 
 from ..streams.scenes import materialise
 

@@ -25,19 +25,22 @@ import torch
 
 import primavista as pv
 from primavista.media.frames import LazyFrames
+from primavista.streams import store as packing
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.store import damaged_sessions, open_store, pack, packing
-from primavista.streams.store.index import (
+from primavista.streams.store import (
     CHUNK,
     FRAMES,
     INDEX,
     LOCK,
     StoreIndex,
+    damaged_sessions,
     dump_index,
     load_index,
     make_index,
+    open_store,
+    pack,
 )
 
 from .scenes import materialise

@@ -24,8 +24,7 @@ from primavista.streams.open import (
 )
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
-from primavista.streams.store import Store, open_store, pack
-from primavista.streams.store.packing import usable_cores
+from primavista.streams.store import Store, open_store, pack, usable_cores
 
 Positive = Annotated[int, Field(ge=1)]
 TestSetName = Literal["reduced", "full"]

@@ -15,7 +15,7 @@ from primavista.errors import InputError
 from primavista.media.frames import Frames, Indices, Selection
 from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
-from primavista.streams.store.reading import PackedFrames
+from primavista.streams.store import PackedFrames
 
 LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept
 # Of the decoded frames of one test set. The reduced test set of CORe50 at 128 px has 110 MB, the

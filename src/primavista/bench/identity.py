@@ -30,8 +30,7 @@ from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
 from primavista.storage.disk import write_atomically
 from primavista.strategies.registry import own_strategy
-from primavista.streams.store.index import INDEX
-from primavista.streams.store.reading import is_store
+from primavista.streams.store import INDEX, is_store
 
 DIGITS = 12  # hexadecimal
 PACKAGE = Path(__file__).parents[1]

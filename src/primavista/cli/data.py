@@ -97,7 +97,7 @@ def pack(
         cache: Folder for decoded videos (default: ~/.cache/primavista/videos).
     """
     from primavista.streams import store as stores
-    from primavista.streams.store.packing import usable_cores
+    from primavista.streams.store import usable_cores
 
     options: dict[str, Any] = {"labels": labels, "sessions": sessions}
     options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}

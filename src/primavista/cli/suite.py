@@ -71,7 +71,7 @@ def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
         import torch
 
         from primavista.bench.local import Processes
-        from primavista.streams.store.packing import usable_cores
+        from primavista.streams.store import usable_cores
 
         return Processes(threads or usable_cores(), torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):

@@ -23,7 +23,7 @@ from primavista.streams.folder import folder
 from primavista.streams.listed import is_listed, listed
 from primavista.streams.protocols import Parameter, parse_protocol, written_values
 from primavista.streams.rendered.scene import Scene
-from primavista.streams.store.reading import is_store, open_store
+from primavista.streams.store import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
