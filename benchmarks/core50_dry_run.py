@@ -46,7 +46,7 @@ from primavista.networks.base import NETWORKS
 from primavista.networks.mobilenet_v1 import MobileNetV1
 from primavista.report import write_report
 from primavista.report.write import FIGURE_KINDS
-from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50 import CORe50
 from primavista.streams.store import pack
 
 FACTS = Path(__file__).resolve().parents[2] / "shared" / "data"

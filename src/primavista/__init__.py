@@ -44,7 +44,7 @@ _WHERE = {
     "open_stream": "streams.open:stream",
     "folder": "streams.folder",
     "rendered": "streams.rendered.dataset",
-    "CORe50": "streams.core50.dataset",
+    "CORe50": "streams.core50",
     "nicv2": "streams.protocols",
     "class_incremental": "streams.protocols",
     "domain_incremental": "streams.protocols",
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from primavista.strategies.creation import create
     from primavista.strategies.info import Look, StrategyInfo
     from primavista.strategies.registry import register, strategy_info
-    from primavista.streams.core50.dataset import CORe50
+    from primavista.streams.core50 import CORe50
     from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder
     from primavista.streams.open import open_dataset

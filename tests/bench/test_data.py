@@ -24,7 +24,7 @@ from primavista.bench.folder import read_result
 from primavista.bench.local import Inline
 from primavista.errors import InputError
 from primavista.streams import session_files
-from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50 import CORe50
 from primavista.streams.dataset import CORe50Facts
 from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered import dataset

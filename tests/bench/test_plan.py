@@ -12,7 +12,7 @@ from primavista.errors import InputError
 from primavista.strategies import registry
 from primavista.strategies.builtin import RENORM
 from primavista.strategies.registry import register, strategy_class
-from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50 import CORe50
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream
 from primavista.streams.store import pack

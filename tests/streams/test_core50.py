@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from primavista.errors import InputError
-from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50 import CORe50
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream
 from primavista.streams.session_files import FolderFrames

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.layout import is_core50
+from primavista.streams.core50 import CORe50, is_core50
 from primavista.streams.open import stream as open_stream
 
 Key = tuple[int, int]

@@ -26,7 +26,7 @@ import torch
 import primavista as pv
 from primavista.media.frames import LazyFrames
 from primavista.streams import store as packing
-from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50 import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Session
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import (

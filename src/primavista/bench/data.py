@@ -15,7 +15,7 @@ from primavista.engine.representation import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
-from primavista.streams.core50.dataset import REDUCED_EVERY
+from primavista.streams.core50 import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream, TestFrames
 from primavista.streams.open import (
     DataSource,

@@ -15,9 +15,7 @@ from typing import Any, Literal, NamedTuple
 from primavista.errors import InputError
 from primavista.progress import Progress
 from primavista.streams.cifar100 import cifar100, is_cifar100
-from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.layout import is_core50
-from primavista.streams.core50.orders import official_batches
+from primavista.streams.core50 import CORe50, is_core50, official_batches
 from primavista.streams.dataset import DataSet, Stream, TestFrames
 from primavista.streams.folder import folder
 from primavista.streams.listed import is_listed, listed
