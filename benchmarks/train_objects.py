@@ -7,14 +7,17 @@
 
 `pack` writes what a machine without a network needs: the teacher in 8 bits, and the pictures.
 `train` learns from natural pictures and from rendered objects, each in two sessions, strongly
-varied. MobileNet v1 starts with its ImageNet weights; the norms keep their statistics. At four
-depths, those that prima reads, it is compared with ResNet-50 and with its own ImageNet weights:
+varied, and from printed plates (plates.py). MobileNet v1 starts with its ImageNet weights; the
+norms keep their statistics, and the first half of the blocks keeps its weights. At three depths,
+those that prima reads in the other half, it is compared with ResNet-50 and with its own ImageNet
+weights:
 
     loss = place + matrix + own (place + matrix) + nearest
 
 - `place`: 1 - cosine of each cell of the map, through a linear layer, and the teacher's
 - `matrix`: the cosines between the frames of a minibatch are the teacher's
-- `nearest`: among all objects of the minibatch, the nearest one in another session is the same
+- `nearest`: among all objects of the minibatch, the nearest one in another session is the same;
+  `plates`: likewise among plates, eight of a family at a time
 
 Every number of a map is standardised first. ResNet-50 always sees 224 px; the student sees the same
 frames smaller. The check, class means of one session of rendered objects that are not trained on,
@@ -50,9 +53,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from plates import FAMILY, filmed
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from primavista.backbones.places import ROOT_SOFTENING, middle_weights
 from primavista.networks.base import BATCH_COUNTER, Backbone, build
@@ -65,13 +70,14 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 State = dict[str, Tensor]
 
 # a block of MobileNet v1 that prima reads, the block of ResNet-50 it learns from, and its weight
-DEPTHS = ((12, "layer4.2", 1.0), (10, "layer3.5", 1.0), (8, "layer3.2", 0.5), (6, "layer2.3", 0.5))
+DEPTHS = ((12, "layer4.2", 1.0), (10, "layer3.5", 1.0), (8, "layer3.2", 0.5))
+TRAIN_FROM = 7  # the first block that is trained: prima's earliest place, block 6, stays as it is
 SHARES = (1.0, 1 / 2)  # of the side: the regions whose means are compared in `matrix`
 TEACHER_SIZE = 224
 RENDERED_SIZE = 192
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 ASIDE = 11  # every so many pictures, one is not trained on, for the check
-CHECK_SEED = 10**6  # of the rendered objects of the check
+DATA_SEED, CHECK_SEED = 1, 10**6  # of the things trained on, and of those of the check
 SESSIONS = 2
 TEMPERATURE = 0.1  # of the cosines in `nearest`
 RIDGE = 1e-2  # of the first linear layers, relative to the variance, which is 1
@@ -213,13 +219,14 @@ class Variations:
         """Return different whole numbers below `among`."""
         return torch.randperm(among, generator=self.generator, device=self.device)[:count]
 
-    def cropped(self, frames: Tensor, size: int, least: float) -> Tensor:
+    def cropped(self, frames: Tensor, size: int, least: float, mirrored: float) -> Tensor:
         """Cut a turned rectangle of at least a share of the area out of each frame.
 
         Args:
             frames: uint8, N x H x W x 3.
             size: The side of the result.
             least: The least share of the area.
+            mirrored: The share of frames that are mirrored.
 
         Returns:
             float32 from 0 to 255, N x 3 x size x size.
@@ -229,7 +236,7 @@ class Variations:
         wide, high = ((area * s).sqrt().clamp(max=1) for s in (stretch, 1 / stretch))
         x, y = ((1 - part) * self.uniform(-1, 1, n) for part in (wide, high))
         turn = self.uniform(-0.25, 0.25, n) * (self.uniform(0, 1, n) < 0.5)
-        mirror = torch.where(self.uniform(0, 1, n) < 0.5, -1.0, 1.0)
+        mirror = torch.where(self.uniform(0, 1, n) < mirrored, -1.0, 1.0)
         cos, sin = turn.cos(), turn.sin()
         rows = [mirror * wide * cos, -high * sin, x, mirror * wide * sin, high * cos, y]
         theta = torch.stack(rows, 1).reshape(n, 2, 3)
@@ -283,15 +290,35 @@ def lay_out(backbone: Backbone, channels_last: bool) -> None:
     backbone.to(memory_format=LAYOUTS[channels_last])  # type: ignore[call-overload]
 
 
-def mobilenet_maps(body: nn.Module, x: Tensor) -> list[Tensor]:
-    """Return the maps of the blocks in `DEPTHS`."""
+def early(body: nn.Module, x: Tensor) -> Tensor:
+    """Return the map before the first block that is trained; it is the same for all weights."""
+    assert isinstance(body, MobileNetV1)
+    x = body.stem(x)
+    for block in body.blocks[:TRAIN_FROM]:
+        x = block(x)
+    return x
+
+
+def late(body: nn.Module, x: Tensor) -> list[Tensor]:
+    """Return the maps of the blocks in `DEPTHS` from what `early` returns."""
     assert isinstance(body, MobileNetV1)
     maps = {}
-    x = body.stem(x)
-    for k, block in enumerate(body.blocks):
+    for k, block in enumerate(body.blocks[TRAIN_FROM:], TRAIN_FROM):
         x = block(x)
         maps[k] = x
     return [maps[block] for block, _, _ in DEPTHS]
+
+
+def fuse_norms(body: nn.Module) -> None:
+    """Fold the norms of ResNet-50 into its convolutions; the results are the same."""
+    for module in list(body.modules()):
+        for name, norm in list(module.named_children()):
+            if isinstance(norm, nn.BatchNorm2d):
+                before = "0" if name == "1" else name.replace("bn", "conv")
+                convolution = module.get_submodule(before)
+                assert isinstance(convolution, nn.Conv2d)
+                setattr(module, before, fuse_conv_bn_eval(convolution, norm))
+                setattr(module, name, nn.Identity())
 
 
 def resnet_maps(body: nn.Module, x: Tensor) -> list[Tensor]:
@@ -425,6 +452,7 @@ class Data:
 
     pictures: Tensor
     objects: Tensor
+    plates: Tensor
     aside: Tensor
     asked: Tensor  # rendered objects of the check
 
@@ -433,8 +461,10 @@ class Data:
         pictures = read_pictures(args.data / PICTURES_FILE)
         aside = torch.arange(len(pictures)) % ASIDE == ASIDE - 1
         asked = drawn(args, args.check_objects, 6, CHECK_SEED)
-        objects = drawn(args, args.objects, args.frames, args.seed + 1)
-        parts = (pictures[~aside], objects, pictures[aside], asked)
+        objects = drawn(args, args.objects, args.frames, DATA_SEED)
+        behind = pictures[~aside].numpy()
+        plates = filmed(args.plates, behind, args.frames, RENDERED_SIZE, DATA_SEED, args.jobs)
+        parts = (pictures[~aside], objects, torch.from_numpy(plates), pictures[aside], asked)
         return cls(*(part.to(args.device) for part in parts))
 
 
@@ -453,17 +483,19 @@ class Trainer:
         self.own = build("mobilenet_v1").to(args.device).eval().requires_grad_(False)
         self.resnet = read_teacher(args.data / TEACHER_FILE).to(args.device)
         self.resnet.eval().requires_grad_(False)
+        fuse_norms(self.resnet.body)
         self.student = copy.deepcopy(self.own)
         if args.start is not None:
             self.student = build("mobilenet_v1", args.start).to(args.device).eval()
         self.bf16 = args.precision == "bf16"
-        self.mobilenet_maps, self.resnet_maps = mobilenet_maps, resnet_maps
-        if args.compile:
-            self.mobilenet_maps = torch.compile(mobilenet_maps, dynamic=False)
-            self.resnet_maps = torch.compile(resnet_maps, dynamic=False)
         self.pairs = round(args.minibatch * args.object_share / 2)
+        self.plates = round(args.minibatch * args.plate_share / 2)
         self.matches = self._fitted_matches()
         self.student.requires_grad_(True)
+        body = self.student.body
+        assert isinstance(body, MobileNetV1)
+        for part in (body.stem, *body.blocks[:TRAIN_FROM]):
+            part.requires_grad_(False)
         if args.device.startswith("cuda"):
             self._choose_layout()
 
@@ -486,29 +518,47 @@ class Trainer:
             lay_out(network, spent[True] <= spent[False])
 
     def frames(self) -> Tensor:
-        """Return a minibatch at the teacher's size; the last are objects, in two sessions."""
-        vary, args, objects, pairs = self.vary, self.args, self.data.objects, self.pairs
-        count = args.minibatch - 2 * pairs
+        """Return a minibatch at the teacher's size: pictures, objects and plates.
+
+        Objects are in two sessions, all first ones before all second ones, and so are plates.
+        """
+        vary, args = self.vary, self.args
+        count = args.minibatch - 2 * (self.pairs + self.plates)
         pictures = self.data.pictures[vary.chosen(count, len(self.data.pictures))]
-        x = vary.mixed(vary.cropped(pictures, TEACHER_SIZE, args.least))
-        which = vary.chosen(pairs, len(objects))
-        first = vary.uniform(0, 1, pairs) < 0.5
-        shown = [first.long(), 1 - first.long()]
-        frame = [(vary.uniform(0, 1, pairs) * objects.shape[2]).long() for _ in range(2)]
-        sessions = [objects[which, s, f] for s, f in zip(shown, frame, strict=True)]
-        y = vary.cropped(torch.cat(sessions), TEACHER_SIZE, args.least_object)
+        x = vary.mixed(vary.cropped(pictures, TEACHER_SIZE, args.least, 0.5))
+        objects = self.two_sessions(
+            self.data.objects, vary.chosen(self.pairs, len(self.data.objects))
+        )
+        families = vary.chosen(-(-self.plates // FAMILY), len(self.data.plates) // FAMILY)
+        members = torch.arange(FAMILY, device=families.device)
+        which = (families[:, None] * FAMILY + members).flatten()[: self.plates]
+        shown = torch.cat([objects, self.two_sessions(self.data.plates, which)])
+        y = vary.cropped(shown, TEACHER_SIZE, args.least_object, 0.0)
         return vary.relit(torch.cat([x, y]))
 
+    def two_sessions(self, things: Tensor, which: Tensor) -> Tensor:
+        """Return a frame of each of some things, and then another one in the other session."""
+        vary, count = self.vary, len(which)
+        first = vary.uniform(0, 1, count) < 0.5
+        shown = (first.long(), 1 - first.long())
+        frames = [(vary.uniform(0, 1, count) * things.shape[2]).long() for _ in range(2)]
+        return torch.cat([things[which, s, f] for s, f in zip(shown, frames, strict=True)])
+
     def maps(self, student: Backbone, x: Tensor, size: int) -> list[list[Tensor]]:
-        """Return the maps of the student and those of ResNet-50 and of the ImageNet weights."""
+        """Return the maps of the student and those of ResNet-50 and of the ImageNet weights.
+
+        ResNet-50 is not asked about the plates, which it tells apart worse than ImageNet's weights.
+        """
         small = x
         if size != TEACHER_SIZE:
             small = F.interpolate(x, (size, size), mode="bilinear", antialias=True)
+        asked = x[: len(x) - 2 * self.plates]
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
-            found = self.mobilenet_maps(student.body, normalised(student, small))
             with torch.no_grad():
-                told = self.resnet_maps(self.resnet.body, normalised(self.resnet, x))
-                own = self.mobilenet_maps(self.own.body, normalised(self.own, small))
+                begun = early(self.own.body, normalised(self.own, small))
+                own = late(self.own.body, begun)
+                told = resnet_maps(self.resnet.body, normalised(self.resnet, asked))
+            found = late(student.body, begun)
         return [found, told, own]
 
     @torch.no_grad()
@@ -521,7 +571,7 @@ class Trainer:
         found, *teachers = zip(*seen, strict=True)
         return [
             [
-                Match(x, y)
+                Match([each[: len(b)] for each, b in zip(x, y, strict=True)], y)
                 for x, y in zip(zip(*found, strict=True), zip(*told, strict=True), strict=True)
             ]
             for told in teachers
@@ -533,26 +583,27 @@ class Trainer:
         weights = [weight / sum(w for _, _, w in DEPTHS) for _, _, weight in DEPTHS]
         losses = {}
         for name, told, matches in zip(("", "own "), teachers, self.matches, strict=True):
-            each = [match(a, b) for match, a, b in zip(matches, found, told, strict=True)]
+            each = [match(a[: len(b)], b) for match, a, b in zip(matches, found, told, strict=True)]
             for k, kind in enumerate(("place", "matrix")):
                 parts = [weight * pair[k] for weight, pair in zip(weights, each, strict=True)]
                 losses[name + kind] = torch.stack(parts).sum()
-        shown = features(found[0][-2 * self.pairs :], SHARES[-1])
-        one, other = shown.split(self.pairs)
-        losses["nearest"] = nearest_loss(one, other)
+        shown = features(found[0][-2 * (self.pairs + self.plates) :], SHARES[-1])
+        objects, plates = shown.split([2 * self.pairs, 2 * self.plates])
+        losses["nearest"] = nearest_loss(*objects.chunk(2))
+        losses["plates"] = nearest_loss(*plates.chunk(2))
         return losses
 
     def total(self, losses: Mapping[str, Tensor]) -> Tensor:
         args = self.args
         own = args.own_place * losses["own place"] + args.own_matrix * losses["own matrix"]
         told = args.place * losses["place"] + args.matrix * losses["matrix"]
-        total: Tensor = told + own + args.nearest * losses["nearest"]
+        total: Tensor = told + own + args.nearest * (losses["nearest"] + losses["plates"])
         return total
 
     def train(self, began: float) -> int:
         """Train for `--steps` or until `--minutes` after `began`; return the number of steps."""
         args = self.args
-        own = list(self.student.parameters())
+        own = [x for x in self.student.parameters() if x.requires_grad]
         linear = [x for matches in self.matches for match in matches for x in match.parameters()]
         groups = [{"params": own, "lr": args.rate}, {"params": linear, "lr": args.linear_rate}]
         optimizer = torch.optim.AdamW(groups, weight_decay=args.decay)
@@ -627,7 +678,9 @@ class Trainer:
         parts = []
         for some in frames.permute(0, 3, 1, 2).float().split(64):
             x = F.interpolate(some, (size, size), mode="bilinear", antialias=True)
-            parts.append(features(mobilenet_maps(student.body, normalised(student, x))[0]))
+            parts.append(
+                features(late(student.body, early(student.body, normalised(student, x)))[0])
+            )
         return torch.cat(parts)
 
     def write(self, steps: int, began: float, *, last: bool = False) -> None:
@@ -657,6 +710,7 @@ class Trainer:
             "data": {
                 "natural pictures, not redistributed": len(data.pictures),
                 "rendered objects, two sessions each": len(data.objects),
+                "printed plates, two sessions each": len(data.plates),
                 "frames of a session": data.objects.shape[2],
             },
             "command": " ".join(["python", *sys.argv]),
@@ -750,11 +804,13 @@ def parser() -> argparse.ArgumentParser:
     add("--start", type=Path, help="weights to start from instead of ImageNet's")
     add("--keep", type=float, nargs="+", default=[0.0, 0.5], help="shares of ImageNet's weights")
     add("--objects", type=int, default=3000, help="rendered objects, a multiple of ten")
+    add("--plates", type=int, default=800, help="printed plates, a multiple of eight")
     add("--check-objects", type=int, default=100, help="rendered objects of the check")
     add("--frames", type=int, default=4, help="of a session")
     add("--jobs", type=int, default=os.cpu_count(), help="processes that render")
     add("--minibatch", type=int, default=256, help="frames of a step")
     add("--object-share", type=float, default=0.25, help="the share of rendered frames in it")
+    add("--plate-share", type=float, default=0.2, help="the share of plates in it")
     add("--sizes", type=int, nargs="+", default=[128, 160, 192, 224], help="of the student, px")
     add("--least", type=float, default=0.15, help="the least share of a picture in a crop")
     add("--least-object", type=float, default=0.5, help="the same of rendered frames")
@@ -769,7 +825,6 @@ def parser() -> argparse.ArgumentParser:
     add("--fit", type=int, default=8, help="minibatches to standardise by")
     cuda = torch.cuda.is_available()
     add("--precision", choices=("float32", "bf16"), default="bf16" if cuda else "float32")
-    add("--compile", action="store_true", help="torch.compile: minutes at the start")
     add("--report", type=int, default=200, help="steps between two lines")
     add("--check", type=float, default=3.0, help="minutes between two checks")
     second.set_defaults(work=train)
