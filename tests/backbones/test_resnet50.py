@@ -201,6 +201,7 @@ def test_a_spec_builds_the_same_network_again(file: Path) -> None:
         assert torch.equal(again(frames(1, 64)), backbone(frames(1, 64)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 def test_a_learner_is_taught_saved_and_exported_for_machines_without_torch(
     file: Path, tmp_path: Path

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 FRAMES = 6  # of our own, from the worker's entry point to `learn_batch`, both included
 
 # The real function of a worker, in a process of its own, with a `learn_batch` that records.
@@ -63,6 +65,7 @@ groups = [{ name = "all", strategies = ["naive", "dslda"], protocols = ["nicv2"]
 """
 
 
+@pytest.mark.slow
 def test_few_calls_lead_to_learn_batch_and_the_compiler_is_not_imported(cache, tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     command = [sys.executable, "-c", WORKER, tmp_path / "plan.toml", tmp_path / "out", cache]

@@ -147,6 +147,7 @@ def tiny(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_two_steps_write_weights_that_our_loader_reads(tmp_path, monkeypatch, capsys):
     options = ["train", "--steps", "2", "--minibatch", "8", "--fit", "1", "--sizes", "64"]
     options += ["--object-share", "0.5"]

@@ -17,6 +17,7 @@ from primavista.learner.lesson import AlreadyTaughtError
 from primavista.media.frames import LazyFrames
 from primavista.strategies.builtin import STRATEGIES
 
+ONE_OF_EACH_CLASS = {info.where: name for name, info in reversed(STRATEGIES.items())}.values()
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
 
 
@@ -185,7 +186,7 @@ class Faulty:
         return torch.zeros(len(indices), 32, 32, 3, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_OF_EACH_CLASS)
 @pytest.mark.parametrize(
     "error",
     [OSError("bad video"), KeyboardInterrupt(), MemoryError(), RuntimeError("out of memory")],

@@ -23,6 +23,7 @@ from primavista import FileError, Learner
 from primavista.storage import learner_file as files
 from primavista.strategies.builtin import STRATEGIES
 
+ONE_OF_EACH_CLASS = {info.where: name for name, info in reversed(STRATEGIES.items())}.values()
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
@@ -49,7 +50,7 @@ def good() -> bytes:
     return data
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_OF_EACH_CLASS)
 def test_saved_and_loaded_is_the_same_learner(strategy, tmp_path):
     """Equal state gives equal bytes.
 
