@@ -9,19 +9,26 @@ EXTRAS := train,live,video,heic,hub,lite,mqtt,onnx,plots,ray,sklearn,river,dev,d
 export OMP_NUM_THREADS ?= 1
 
 # a worker of the tests takes up to 1.75 GB
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadgroup
+PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadgroup
 
-.PHONY: run test test-all test-avalanche lint docs dist web lock sbom programs clean
+.PHONY: run test test-all test-avalanche coverage lint docs dist web lock sbom programs clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
 
 test: $(STAMP) lint
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(BIN)/python $(PYTEST) -m "not slow" $(ARGS)
 
 # with ARGS=--no-skips, a test that is skipped for anything but a missing GPU or Avalanche fails it
 test-all: $(STAMP) lint programs web
-	$(PYTEST) $(ARGS)
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+# the share of src that all tests reach, as docs/images/coverage.svg and as a table; tests of speed and memory may fail
+coverage: $(STAMP) programs web
+	$(BIN)/python -m coverage erase
+	-$(BIN)/python -m coverage run $(PYTEST) $(ARGS)
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python tools/coverage_figure.py
 
 # the adapter for Avalanche and benchmarks/peers.py, with the real one, in an environment of its own
 # (some minutes, 1.5 GB)
@@ -79,4 +86,4 @@ programs:
 		else echo "Tests will be skipped unless these are installed: $(PROGRAMS)"; fi
 
 clean:
-	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache web/node_modules src/primavista/web/built
+	rm -rf $(VENV) .venv-avalanche .coverage dist build site .pytest_cache .mypy_cache .ruff_cache web/node_modules src/primavista/web/built
