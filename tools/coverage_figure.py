@@ -64,6 +64,7 @@ def draw(shares: Shares, path: Path) -> None:
 
 
 def main() -> None:
+    """Draw and print what the data of coverage.py say."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "coverage.json"
         command = [sys.executable, "-m", "coverage", "json", "-q", "-o", str(file)]
