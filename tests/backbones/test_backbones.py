@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 
 from primavista import InputError
 from primavista.backbones import weights
-from primavista.backbones.weights import SOURCES, WeightsError
+from primavista.backbones.weights import SOURCES, WeightsError, load_source
 from primavista.errors import MissingExtraError
 from primavista.media.images import centre_square
 from primavista.networks.base import NETWORKS, build, rebuild
 from primavista.networks.mobilenet_v1 import Conv
-from primavista.networks.weights import load_state, parse
+from primavista.networks.weights import parse
 
 CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, Siamese, Egyptian
 
@@ -299,7 +299,7 @@ def test_a_missing_extra_names_the_install_command(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(MissingExtraError, match=r'pip install "primavista\[lite\]"'):
-        load_state(SOURCES["efficientnet_lite0/imagenet"], "lite")
+        load_source(SOURCES["efficientnet_lite0/imagenet"], "lite", parse)
 
 
 def test_wrong_calls_say_what_there_is():

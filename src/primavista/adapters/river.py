@@ -41,7 +41,7 @@ class AnalyticClassifier(base.MiniBatchClassifier):
     def __init__(self, head: str = "lda") -> None:
         self.head = head
         self._head = LabelledHead(head, 0)
-        self._features: dict[Hashable, int] = {}
+        self._features: list[Hashable] = []
 
     @property
     def _multiclass(self) -> bool:
@@ -93,19 +93,12 @@ class AnalyticClassifier(base.MiniBatchClassifier):
     def _begin(self, names: Any) -> None:
         """Take the features of the first row."""
         if not self._features:
-            self._features = {name: place for place, name in enumerate(names)}
+            self._features = list(names)
             self._head = LabelledHead(self.head, len(self._features))
 
     def _row(self, x: dict[Any, Any]) -> Features:
-        row = np.zeros((1, len(self._features)))
-        for name, value in x.items():
-            if name in self._features:
-                row[0, self._features[name]] = value
-        return row
+        return np.array([[x.get(name, 0.0) for name in self._features]], np.float64)
 
     def _rows(self, X: Any) -> Features:
-        rows = np.zeros((len(X), len(self._features)))
-        for name in X.columns:
-            if name in self._features:
-                rows[:, self._features[name]] = X[name].to_numpy()
+        rows: Features = X.reindex(columns=self._features, fill_value=0.0).to_numpy(np.float64)
         return rows

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
@@ -47,36 +47,6 @@ class WeightsSource:
     rename: Callable[[str], str | None] = lambda key: key
 
 
-def load_source(source: WeightsSource, name: str) -> dict[str, NumpyArray]:
-    """Read a source in the form of safetensors, check its hash, and parse it.
-
-    Args:
-        source: The source.
-        name: Its name for messages, e.g. "mobilenet_v1/imagenet".
-
-    Returns:
-        The arrays under our names.
-
-    Raises:
-        WeightsError: If the file is missing, damaged or not the published one.
-    """
-    data = source.read()
-    check_sha256(data, source.sha256, name)
-    return renamed(parse_safetensors(data, name), source.rename)
-
-
-def read_weights_file(path: Path, sha256: str | None = None) -> bytes:
-    """Read the bytes of a local file, and check its hash if one is given."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise WeightsError(
-            f"weights file {path}: {error.strerror or error}. Give the path of a readable file"
-        ) from error
-    check_sha256(data, sha256, str(path))
-    return data
-
-
 def check_sha256(data: bytes, expected: str | None, name: str) -> None:
     """Reject data whose SHA-256 hash is not the expected one.
 
@@ -106,12 +76,27 @@ def parse_safetensors(data: bytes, name: str) -> dict[str, NumpyArray]:
         ) from error
 
 
-T = TypeVar("T")
+def load_source(
+    source: WeightsSource,
+    name: str,
+    parse: Callable[[bytes, str], dict[str, Any]] = parse_safetensors,
+) -> dict[str, Any]:
+    """Read a source, check its hash, and parse it.
 
+    Args:
+        source: The source.
+        name: Its name for messages, e.g. "mobilenet_v1/imagenet".
+        parse: Makes the arrays, by their names in the file, of its bytes and its name.
 
-def renamed(state: dict[str, T], rename: Callable[[str], str | None]) -> dict[str, T]:
-    """Return arrays under our names, without those that have none."""
-    found = {rename(key): value for key, value in state.items()}
+    Returns:
+        The arrays under our names.
+
+    Raises:
+        WeightsError: If the file is missing, damaged or not the published one.
+    """
+    data = source.read()
+    check_sha256(data, source.sha256, name)
+    found = {source.rename(key): value for key, value in parse(data, name).items()}
     return {key: value for key, value in found.items() if key is not None}
 
 

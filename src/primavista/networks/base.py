@@ -26,7 +26,7 @@ from primavista.backbones.spec import (
     check_seed,
     check_size,
 )
-from primavista.backbones.weights import SOURCES
+from primavista.backbones.weights import SOURCES, load_source
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
@@ -35,8 +35,8 @@ from primavista.networks.vision_transformer import VisionTransformer
 from primavista.networks.weights import (
     WeightsFacts,
     load_file,
-    load_state,
     load_weights,
+    parse,
     read_facts,
 )
 from primavista.storage.references import is_reference, must_be_registered
@@ -284,7 +284,7 @@ def _network(
         return _random_network(name, seed, options)
     if key in SOURCES:
         body = NETWORKS[name](**options)
-        load_weights(body, load_state(SOURCES[key], key), key)
+        load_weights(body, load_source(SOURCES[key], key, parse), key)
     elif _is_path(weights):
         body = NETWORKS[name](**options)
         load_weights(body, load_file(_path(weights)), str(weights))
@@ -359,9 +359,9 @@ def _own_network(
             f"{name} made a backbone for {made.spec.size} px, and the frames have {size} px: "
             "give it an argument `size` and use it"
         )
-    if weights is not None and Path(str(weights)).suffix:
+    if _is_path(weights):
         body = made.body if isinstance(made, Backbone) else made
-        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+        load_weights(body, load_file(_path(weights)), str(weights))
     elif weights not in (None, FROM_FUNCTION, "imagenet"):  # the last is the default of `build`
         raise InputError(
             f"{name} gives its module weights itself: leave out weights={weights!r}, or name a file"

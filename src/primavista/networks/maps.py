@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from primavista.backbones.onnx import no_maps
 from primavista.backbones.places import CELL, Place, WindowReader
 from primavista.networks.base import Backbone
-from primavista.networks.middle import MiddleBackbone, make_readable, reading
+from primavista.networks.middle import MiddleBackbone, hooked, make_readable, reading
 
 TOLERANCE = 1e-3
 
@@ -100,13 +100,9 @@ def _feature_map(backbone: Backbone) -> nn.Module:
         if isinstance(output, Tensor) and output.ndim == 4:
             found[module] = output.mean((2, 3))
 
-    hooks = [module.register_forward_hook(note) for module in backbone.body.modules()]
     side = backbone.spec.size
-    try:
+    with hooked(backbone.body.modules(), note):
         own = Backbone.forward(backbone, _noise(side, side, backbone.scale.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
     for module, mean in reversed(found.items()):
         if mean.shape == own.shape and torch.allclose(mean, own, TOLERANCE, TOLERANCE):
             return module

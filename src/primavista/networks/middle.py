@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -49,6 +49,19 @@ def reading(reader: Callable[[nn.Module, Tensor], None]) -> Iterator[None]:
         yield
     finally:
         _reader.reset(before)
+
+
+@contextmanager
+def hooked(
+    modules: Iterable[nn.Module], hook: Callable[[nn.Module, object, object], None]
+) -> Iterator[None]:
+    """Call `hook` with each of some modules that runs inside the block, its inputs and output."""
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class MiddleBackbone(Backbone):
@@ -166,12 +179,8 @@ def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
             found.setdefault(levels[module], {})[module] = tuple(as_map(output).shape[1:])
 
     members = [child for module in backbone.body.modules() for child in _members(module)]
-    hooks = [member.register_forward_hook(note_shape) for member in members]
-    try:
+    with hooked(members, note_shape):
         backbone._probe()
-    finally:
-        for hook in hooks:
-            hook.remove()
     enough = [level for level in sorted(found) if len(found[level]) >= LEAST_BLOCKS]
     best = enough[0] if enough else max(found, key=lambda level: len(found[level]), default=0)
     return list(found.get(best, {}).items())

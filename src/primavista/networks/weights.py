@@ -13,47 +13,27 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from primavista.backbones.spec import NetworkOption
-from primavista.backbones.weights import (
-    WeightsSource,
-    check_sha256,
-    read_weights_file,
-    renamed,
-)
 from primavista.errors import WeightsError
 
 StateDict = dict[str, Tensor]
 FACTS = "primavista"  # the metadata of a safetensors file that `read_facts` reads
 
 
-def load_state(source: WeightsSource, name: str) -> StateDict:
-    """Read a source, check its hash, and parse it with a loader that runs no code.
-
-    Args:
-        source: The source.
-        name: Its name for messages, e.g. "mobilenet_v1/imagenet".
-
-    Returns:
-        The tensors under our names.
-
-    Raises:
-        WeightsError: If the file is missing, damaged or not the published one.
-    """
-    data = source.read()
-    check_sha256(data, source.sha256, name)
-    return renamed(parse(data, name), source.rename)
-
-
-def load_file(path: Path, sha256: str | None = None) -> StateDict:
+def load_file(path: Path) -> StateDict:
     """Read weights from a local file.
 
     Args:
         path: A .safetensors or .pth file; the latter is read with `weights_only`.
-        sha256: The hash that the file must have, if any.
 
     Raises:
-        WeightsError: If the file cannot be read, or if its hash differs.
+        WeightsError: If the file cannot be read.
     """
-    return parse(read_weights_file(path, sha256), str(path))
+    try:
+        return parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise WeightsError(
+            f"weights file {path}: {error.strerror or error}. Give the path of a readable file"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from primavista.bench.resolve import all_options
 from primavista.networks.base import FROM_FUNCTION
@@ -11,6 +11,7 @@ from primavista.report.series import Series, number_range
 from primavista.report.table import Row, Table
 from primavista.report.texts import listed, write_texts
 from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
+from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import strategy_info
 
 
@@ -145,7 +146,7 @@ def option_table(series: Sequence[Series]) -> Table:
     """Return every option of each strategy as it was run, and how they differ from its preset."""
     rows: list[Row] = []
     for one in series:
-        options = (f"{name} {plain_text(value)}" for name, value in one.options.items())
+        options = (f"{name} {option_text(value)}" for name, value in one.options.items())
         source = strategy_info(one.strategy).source or None
         changes = "; ".join(_changes(one)) or None
         rows.append((one.panel.title, one.name, "; ".join(options) or None, changes, source))
@@ -163,30 +164,21 @@ def _changes(series: Series) -> list[str]:
     if series.cells[0].cell.retrain is not None:
         usual.pop("every", None)  # the plan says how often it is retrained
     return [
-        f"{name} {plain_text(value)} instead of {plain_text(usual[name])}"
+        f"{name} {option_text(value)} instead of {option_text(usual[name])}"
         for name, value in series.options.items()
         if name in usual and value != usual[name]
     ]
 
 
-def plain_text(value: object) -> str | None:
-    """Return a value of a JSON file as one line; None stays None.
+def option_text(value: OptionValue) -> str:
+    """Return the value of an option as readers see it.
 
-    >>> plain_text(3.5e-05), plain_text(2e6), plain_text({"a": 1})
-    ('3.5e-05', '2e+06', 'a: 1')
+    >>> option_text(3.5e-05), option_text(2e6), option_text(True)
+    ('3.5e-05', '2e+06', 'yes')
     """
-    match value:
-        case None:
-            return None
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}"
-        case Mapping():
-            return ", ".join(f"{key}: {plain_text(item)}" for key, item in value.items())
-        case list() | tuple():
-            return ", ".join(str(plain_text(item)) for item in value)
-    return str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def cell_table(results: FolderResults) -> Table:

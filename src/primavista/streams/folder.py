@@ -100,7 +100,7 @@ def folder(
     read = _read_sessions(found, videos, progress)
     flags = _test_flags(read, test, found, split)
     read = [replace(one, is_test=flag) for one, flag in zip(read, flags, strict=True)]
-    classes = tuple(_class_names(found))
+    classes = tuple(found)
     if not read:
         raise FileError(f"{root} holds no session that can be read. {LAYOUT}. {bad.note}")
     note = _describe(read, classes, bad)
@@ -124,18 +124,14 @@ def _files_of(found: FoundSessions) -> Iterator[Path]:
             yield from media_in(path, IMAGES) if path.is_dir() else [path]
 
 
-def _class_names(found: FoundSessions) -> list[str]:
-    return sorted(found, key=natural)
-
-
 def _read_sessions(
     found: FoundSessions, videos: VideoCache, progress: Progress | None
 ) -> list[SessionFiles]:
     """The sessions that can be read, class by class."""
     read: list[SessionFiles] = []
     total, done = sum(map(len, found.values())), 0
-    for label, name in enumerate(_class_names(found)):
-        for number, (session_name, path) in enumerate(found[name], 1):
+    for label, sessions in enumerate(found.values()):
+        for number, (session_name, path) in enumerate(sessions, 1):
             one = SessionFiles(label, number, name=session_name)
             with videos.bad.guard():
                 if path.is_dir():
@@ -166,7 +162,7 @@ def _test_flags(
     if test == "none":
         return [False] * len(read)
     if test == "quarter":
-        counts = [(name, len(found[name])) for name in _class_names(found)]
+        counts = [(name, len(sessions)) for name, sessions in found.items()]
         numbers = [_test_numbers(name, count, split) for name, count in counts]
         return [item.number in numbers[item.label] for item in read]
     if isinstance(test, str):
@@ -222,7 +218,8 @@ def _find_sessions(root: Path, bad: BadFiles) -> FoundSessions:
             found[path.name] = [(_session_name(item), item) for item in inside]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
-    return sessions_by_object(found)
+    by_object = sessions_by_object(found)
+    return {name: by_object[name] for name in sorted(by_object, key=natural)}
 
 
 def sessions_by_object(found: FoundSessions) -> FoundSessions:
@@ -246,8 +243,7 @@ def sessions_by_object(found: FoundSessions) -> FoundSessions:
 
 
 def _session_name(path: Path) -> str:
-    is_video = path.suffix.lower() in VIDEOS and not path.is_dir()
-    return path.stem if is_video else path.name
+    return path.name if path.is_dir() else path.stem
 
 
 def lessons_of_objects(root: Path) -> list[Lesson]:

@@ -204,16 +204,8 @@ class VideoCache:
         """A key that changes with the file and with the options."""
         with file_errors("read", video):
             found = os.stat(video)
-        facts = [
-            VERSION,
-            str(video.resolve()),
-            found.st_size,
-            found.st_mtime_ns,
-            self.size,
-            self.max_frames,
-            self.fps,
-            self.bad.skip,
-        ]
+        facts = [VERSION, str(video.resolve()), found.st_size, found.st_mtime_ns]
+        facts += [self.size, self.max_frames, self.fps, self.bad.skip]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from primavista.arrays import chosen_rows
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
-from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import replacing
@@ -41,7 +40,20 @@ def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> Data
     Returns:
         The data set, with one class per object.
     """
-    return _data_set(scene, RenderedFrames(scene, device))
+    tested = set(held_out(scene.sessions))
+    train, test = consecutive_sessions(
+        (object - 1, number, scene.frames, number in tested)
+        for object, number in scene_sessions(scene)
+    )
+    classes, categories = scene_classes(scene)
+    return DataSet(
+        name=scene_name(scene),
+        frames=RenderedFrames(scene, device),
+        train=train,
+        test=test,
+        classes=classes,
+        categories=categories,
+    )
 
 
 class RenderedFrames:
@@ -156,20 +168,3 @@ def _write_video(path: Path, pictures: Tensor) -> None:
         for picture in pictures.cpu().numpy():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
-
-
-def _data_set(scene: Scene, frames: Frames) -> DataSet:
-    tested = set(held_out(scene.sessions))
-    train, test = consecutive_sessions(
-        (object - 1, number, scene.frames, number in tested)
-        for object, number in scene_sessions(scene)
-    )
-    classes, categories = scene_classes(scene)
-    return DataSet(
-        name=scene_name(scene),
-        frames=frames,
-        train=train,
-        test=test,
-        classes=classes,
-        categories=categories,
-    )
