@@ -2,6 +2,7 @@
 // Typed arrays become lists. A refusal becomes { refused: message }.
 
 import { readFileSync } from "node:fs";
+import { centreSquare } from "../../web/learner/frames.js";
 import { Matrix } from "../../web/learner/linear.js";
 import * as prima from "../../web/learner/prima.js";
 
@@ -42,6 +43,7 @@ const CASES = {
     head.merge(taught(other), columns);
     return described(head, { classes, shown });
   },
+  square: ({ size, ...picture }) => centreSquare(picture, size),
 };
 
 const given = JSON.parse(readFileSync(0, "utf8"));
