@@ -73,7 +73,15 @@ export function add(x, y, factor = 1) {
 }
 
 export function minus(x, y) {
-  return Float64Array.from(x, (value, k) => value - y[k]);
+  const found = new Float64Array(x.length);
+  for (let k = 0; k < x.length; k++) found[k] = x[k] - y[k];
+  return found;
+}
+
+export function times(x, factor) {
+  const found = new Float64Array(x.length);
+  for (let k = 0; k < x.length; k++) found[k] = x[k] * factor;
+  return found;
 }
 
 export function dot(x, y) {

@@ -2,7 +2,7 @@
 // modules heads/prima.py, place_fit.py, place_weights.py and strangers.py, under the same names and in the same order; the
 // explanations are there. Everything is float64 unless it says otherwise.
 
-import { Matrix, add, dot, forSquare, minus, solveShifted, solveSmall, sum, timesTransposed } from "./linear.js";
+import { Matrix, add, dot, forSquare, minus, solveShifted, solveSmall, sum, times, timesTransposed } from "./linear.js";
 import { randomSigns } from "./hashes.js";
 
 export const LESSONS_KEPT = 4; // lessons per class that are kept to judge the places
@@ -64,7 +64,7 @@ export class LessonStatistics {
     this.n[row] += 1;
     this.t += 1;
     const root = Math.sqrt(frames.rows);
-    const x = frames.mapRows((z) => z.map((value) => value / root));
+    const x = frames.mapRows((z) => times(z, 1 / root));
     const total = this.s.row(row);
     for (let i = 0; i < x.rows; i++) add(total, x.row(i), 1 / root);
     this.addGram(x, 1);
@@ -278,13 +278,13 @@ function fitPlace(n, s, fill, t, lessons, generic) {
   }
   t = Math.max(t, 1);
   // t C = G + sum_c (t / K - n_c) mu_c mu_c^T - t m m^T
-  const u = new Matrix(classes + 1, dim).mapRows((_, c) => (c < classes ? mu.row(c).map((x) => x * (t / classes - n[c])) : m.map((x) => -t * x)));
+  const u = new Matrix(classes + 1, dim).mapRows((_, c) => (c < classes ? times(mu.row(c), t / classes - n[c]) : times(m, -t)));
   const v = new Matrix(classes + 1, dim).mapRows((_, c) => (c < classes ? mu.row(c) : m));
   const squares = mean(Array.from({ length: classes }, (_, c) => dot(mu.row(c), mu.row(c))));
   const shift = (trace) => t * ((LEVEL * trace) / t / Math.max(sum(n), 1) + ROUNDING * squares + 1e-30); // t rho
   const x = lessons.means.mapRows((row) => minus(row, m));
   const right = new Matrix(classes + x.rows, dim)
-    .mapRows((_, k) => (k < classes ? offset.row(k).map((value) => value * (t / classes)) : x.row(k - classes).map((value) => value * t)));
+    .mapRows((_, k) => (k < classes ? times(offset.row(k), t / classes) : times(x.row(k - classes), t)));
   const solved = solveShifted(dim, fill, u.transposed(), v.transposed(), shift, right);
   const w = new Matrix(classes, dim, solved.data.subarray(0, classes * dim));
   const px = new Matrix(x.rows, dim, solved.data.subarray(classes * dim));
@@ -324,7 +324,7 @@ function leftOutScores(w, offset, columns, n, t, x, px, z, kappa) {
     const c = columns[l];
     const a = 1 / (n[c] - 1);
     const [d, e] = [ds.row(l), es.row(l)];
-    const pe = w.row(c).map((value) => classes * value);
+    const pe = times(w.row(c), classes);
     const pd = minus(px.row(l), pe);
     const [dd, de, ee] = [dot(d, pd), dot(d, pe), dot(e, pe)]; // G
     const mdd = ((1 - 1 / classes) / classes) * a * a - (1 + a) / Math.max(t, 1);
@@ -335,7 +335,8 @@ function leftOutScores(w, offset, columns, n, t, x, px, z, kappa) {
     const [zd, ze] = [dot(zs.row(l), pd), dot(zs.row(l), pe)]; // F^T P z
     const [vd, ve] = [ndd * zd + nde * ze, nde * zd + nee * ze];
     const along = (a * (zd - dd * vd - de * ve)) / classes; // a d^T P z / K, P without the lesson
-    return zw.row(l).map((score, k) => score - vd * dw.row(l)[k] - ve * ew.row(c)[k] - along * (Number(k === c) - 1 / classes));
+    const [dOwn, eOwn] = [dw.row(l), ew.row(c)];
+    return zw.row(l).map((score, k) => score - vd * dOwn[k] - ve * eOwn[k] - along * (Number(k === c) - 1 / classes));
   });
 }
 
@@ -542,8 +543,7 @@ function unitVectors(x, places) {
     const found = row.slice();
     for (const { start, stop } of places) {
       const own = found.subarray(start, stop);
-      const length = Math.sqrt(Math.max(dot(own, own), 1e-30));
-      own.forEach((value, k) => (own[k] = value / length));
+      found.set(times(own, 1 / Math.sqrt(Math.max(dot(own, own), 1e-30))), start);
     }
     return found;
   });
@@ -655,7 +655,7 @@ export class LessonHead {
     const judged = this.judge(fits);
     const { places } = this.sample;
     const w = new Matrix(classes, this.sample.dim).mapRows((row, c) => {
-      places.forEach(({ start }, h) => row.set(fits[h].w.row(c).map((x) => judged.beta[h] * x), start));
+      places.forEach(({ start }, h) => row.set(times(fits[h].w.row(c), judged.beta[h]), start));
       return row;
     });
     const b = Float64Array.from({ length: classes }, (_, c) => sum(fits.map((fit, h) => judged.beta[h] * fit.b[c])));
@@ -674,7 +674,7 @@ export class LessonHead {
     if (places.length === 1) rooms.data.fill(0);
     const directions = taught.mapRows((row) => {
       const scaled = row.slice();
-      places.forEach(({ start, stop }, h) => scaled.set(row.subarray(start, stop).map((x) => share[h] * x), start));
+      places.forEach(({ start, stop }, h) => scaled.set(times(row.subarray(start, stop), share[h]), start));
       return scaled;
     });
     const cosines = timesTransposed(shown, directions);
