@@ -22,6 +22,7 @@ from primavista.strategies.rehearsal.gdumb import GDumb, GDumbOptions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 torch.set_num_threads(1)
+os.environ["SCIPY_ARRAY_API"] = "1"  # or else scikit-learn skips some of its own checks
 # What a shell starts in the background ignores Ctrl-C, and so does what it starts: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
