@@ -43,7 +43,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # the documentation site, in site/; a broken link fails
-docs: $(STAMP)
+docs: $(STAMP) web
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # the wheel and the source distribution, in dist/packages

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import lzma
 import subprocess
+from importlib.metadata import distribution
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,12 +24,27 @@ def is_newer(source: Path, made: Path) -> bool:
     return not made.is_file() or source.stat().st_mtime > made.stat().st_mtime
 
 
+def licences() -> str:
+    """Return the licences and notices of what is in the page.
+
+    ONNX Runtime's notices are those of the Python package, which is built from the same sources as
+    the WebAssembly; the package of npm has none.
+    """
+    texts = {f"primavista: {name}": ROOT / name for name in ("LICENSE", "NOTICE")}
+    for file in distribution("onnxruntime").files or []:
+        if file.name in ("LICENSE", "ThirdPartyNotices.txt"):
+            texts[f"ONNX Runtime: {file.name}"] = Path(str(file.locate()))
+    found = [f"==== {name}\n\n{path.read_text('utf-8-sig')}" for name, path in texts.items()]
+    return "\n\n".join(found)
+
+
 def build() -> None:
     """Install, join and compress what is missing or older than its sources."""
     if is_newer(WEB / "package-lock.json", WEB / "node_modules" / ".package-lock.json"):
         subprocess.run(["npm", "ci"], cwd=WEB, check=True)
     BUILT.mkdir(exist_ok=True)
     subprocess.run(["node", "build.mjs", str(BUILT)], cwd=WEB, check=True)
+    (BUILT / "licences.txt").write_text(licences(), encoding="utf-8")
     packed = BUILT / "runtime.wasm.xz"
     if is_newer(WASM, packed):
         packed.write_bytes(lzma.compress(WASM.read_bytes(), preset=9 | lzma.PRESET_EXTREME))

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 pytest.importorskip("mkdocs_jupyter")
+if not (ROOT / "src" / "primavista" / "web" / "built" / "worker.js").exists():
+    pytest.skip("the page in the browser is not built: make web", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,14 @@ def test_pages_fetch_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         for tag in fetched.finditer(page.read_text(encoding="utf-8")):
             assert 'rel="canonical"' in tag[0], f"{page.relative_to(site)}: {tag[1]}"
+
+
+def test_the_site_carries_the_page_that_learns_without_a_server(site):
+    page = (site / "page" / "index.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert (site / "page" / "runtime.bin").stat().st_size > 1_000_000
+    guide = (site / "guides" / "web" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'href="?\.\./\.\./page/', guide)
 
 
 def test_every_public_name_is_in_the_reference(site):

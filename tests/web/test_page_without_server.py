@@ -122,12 +122,12 @@ def give(page: Any, path: Path, button: str = "#ask-yes") -> str:
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_taught_is_recognised_elsewhere_and_a_stranger_is_unknown(visit, form):
     page = visit(form).open()
-    teach(page, "cup", "ball", "scissors")
-    assert list(objects(page)) == ["cup", "ball", "scissors"]
-    for name in ("cup", "ball", "scissors"):
+    teach(page, "cup", "ball", "glasses")
+    assert list(objects(page)) == ["cup", "ball", "glasses"]
+    for name in ("cup", "ball", "glasses"):
         show_film(page, other_film_of(name))  # other sides of it
         keeps_saying(page, name)
-    show_film(page, film_of("a plug"))
+    show_film(page, film_of("scissors"))
     keeps_saying(page, "Unknown")
 
 

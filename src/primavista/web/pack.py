@@ -15,7 +15,6 @@ import html
 import json
 import lzma
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
 
@@ -155,7 +154,7 @@ def _folder(packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
     lines = [f"const {name} = {json.dumps(value)};" for name, value in facts.items()]
     worker = (HERE / "service_worker.js").read_text(encoding="utf-8")
     small["service_worker.js"] = "\n".join([*lines, worker]).encode()
-    return {**small, **large, "licences.txt": licences().encode()}
+    return {**small, **large, "licences.txt": _built("licences.txt")}
 
 
 def _one_file(name: str, packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
@@ -170,7 +169,7 @@ def _one_file(name: str, packed: Mapping[str, bytes], model: str) -> dict[str, b
         f'<script type="text/plain" id="asset-{part}">{base64.b64encode(data).decode()}</script>'
         for part, data in packed.items()
     ]
-    notices = licences().replace("</script", "<\\/script")
+    notices = _built("licences.txt").decode().replace("</script", "<\\/script")
     elements.append(f'<script type="text/plain" id="licences">\n{notices}</script>')
     elements.append(f"<script>{script}</script>")
     page = _page(policy, head, "", "\n".join(elements), icon, packed, model)
@@ -217,18 +216,3 @@ def _text(name: str) -> str:
 
 def _hash_of(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def licences() -> str:
-    """Return the licences and notices of everything in the page.
-
-    ONNX Runtime's notices are those of the installed package, which is built from the same
-    sources as the WebAssembly.
-    """
-    found = []
-    for package in ("primavista", "onnxruntime"):
-        for listed in distribution(package).files or []:
-            if listed.name in ("LICENSE", "NOTICE", "ThirdPartyNotices.txt"):
-                text = Path(str(listed.locate())).read_text(encoding="utf-8", errors="replace")
-                found.append(f"==== {package}: {listed.name}\n\n{text}")
-    return "\n\n".join(found)

@@ -1,0 +1,225 @@
+"""The page without a server in headless Chromium: bytes, first load, feedback, memory, kills.
+
+make web
+python benchmarks/web.py --out results/web.json
+python benchmarks/web.py --only kills --kills 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from live_parts.browser import show_film, wide
+from live_parts.process import drawn
+from live_parts.web_page import Visit, file_server, kill_often, live, objects, profile
+from playwright.sync_api import sync_playwright
+
+from primavista import Learner
+from primavista.web.pack import write_page
+
+NAMES = {"cup": 44, "ball": 31, "glasses": 26, "scissors": 13}
+DESK = {"viewport": {"width": 1280, "height": 800}}
+# Notes when the page first says that it knows what it sees, after the button is released.
+NOTES = """() => {
+  window.toldAt = 0;
+  const verdict = document.getElementById("verdict");
+  const look = () => {
+    const released = performance.getEntriesByName("released").at(-1)?.startTime ?? Infinity;
+    const known = verdict.dataset.state === "known";
+    if (known && performance.now() > released && toldAt < released) toldAt = performance.now();
+  };
+  new MutationObserver(look).observe(verdict, { subtree: true, childList: true, attributes: true });
+}"""
+TOLD = "toldAt > performance.getEntriesByName('learned').at(-1).startTime"
+FEEDBACK = 'toldAt - performance.getEntriesByName("released").at(-1).startTime'
+
+
+def film(name: str) -> list[Any]:
+    """Pictures of a camera that shows an object, forwards and backwards."""
+    frames = list(drawn(NAMES[name], 1, 12))
+    return [wide(frame) for frame in [*frames, *frames[-2:0:-1]]]
+
+
+def bytes_of(folder: Path, file: Path) -> dict[str, Any]:
+    """Measure the files of both forms."""
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return {"folder": sizes, "folder_total": sum(sizes.values()), "file": file.stat().st_size}
+
+
+class Bench:
+    """Measurements of one page, each in a profile of its own."""
+
+    def __init__(self, playwright: Any, place: Path) -> None:
+        self.playwright = playwright
+        self.place = place
+        self.folder = write_page(place / "site")
+        self.file = write_page(place / "objects.html")
+
+    def visit(self, url: str) -> Visit:
+        """Open a browser with a new profile."""
+        folder = tempfile.mkdtemp(dir=self.place)
+        return Visit(profile(self.playwright, Path(folder), **DESK), url)
+
+    def loads(self) -> dict[str, Any]:
+        """Measure the bytes and the time of the first and the second load of the folder."""
+        found: dict[str, Any] = {}
+        with file_server(self.folder) as address:
+            visit = self.visit(address)
+            for which in ("first", "second"):
+                came: list[int] = []
+                page = visit.context.new_page()
+                page.on("response", lambda answer, came=came: came.append(_size(answer)))
+                began = time.perf_counter()
+                page.goto(address)
+                live(page)
+                found[f"{which}_seconds"] = time.perf_counter() - began
+                found[f"{which}_bytes"] = sum(came)
+                page.wait_for_timeout(1000)
+                page.close()
+            visit.close()
+        visit = self.visit(self.file.as_uri())
+        began = time.perf_counter()
+        visit.open()
+        found["file_seconds"] = time.perf_counter() - began
+        visit.close()
+        return found
+
+    def feedback(self, objects_taught: int, repeats: int = 5) -> dict[str, Any]:
+        """Measure the time from letting go to the verdict, with so many objects taught."""
+        learner = Learner("prima")
+        for number in range(objects_taught):
+            learner.learn(list(drawn(number % 50, 3 + number // 50, 6)), f"object {number}")
+        model = self.place / f"{objects_taught}.pv"
+        learner.save(model)
+        page_file = write_page(self.place / f"{objects_taught}.html", model)
+        visit = self.visit(page_file.as_uri())
+        page = visit.open()
+        page.evaluate(NOTES)
+        seconds, lessons = [], []
+        for number in range(repeats):
+            name = list(NAMES)[number % len(NAMES)]
+            show_film(page, film(name))
+            lessons.append(lesson(page, f"new {name}", 1500))
+            page.wait_for_function(
+                "toldAt > performance.getEntriesByName('learned').at(-1).startTime"
+            )
+            seconds.append(page.evaluate(FEEDBACK) / 1000)
+        visit.close()
+        spread = [min(seconds), statistics.median(seconds), max(seconds)]
+        return {"objects": objects_taught, "let_go_to_known": spread, "lesson": lessons}
+
+    def memory(self, lessons: int) -> dict[str, Any]:
+        """Measure the memory of the tab's process over many lessons of three objects."""
+        visit = self.visit(self.file.as_uri())
+        page = visit.open()
+        found = []
+        for number in range(lessons):
+            name = list(NAMES)[number % 3]
+            if number < 3 or number % 20 == 0:
+                show_film(page, film(name))
+            lesson(page, name, 450)
+            if number % 10 == 9:
+                found.append(round(_resident(self.place) / 2**20))
+        visit.close()
+        return {"lessons": lessons, "mib_every_10_lessons": found}
+
+    def kills(self, count: int) -> dict[str, Any]:
+        """Kill the tab of each form so often; nothing that was acknowledged may be gone."""
+        found: dict[str, Any] = {}
+        with file_server(self.folder) as address:
+            for form, url in (("folder", address), ("file", self.file.as_uri())):
+                visit = self.visit(url)
+                films = {name: film(name) for name in NAMES}
+                known, others = kill_often(visit, films, count)
+                kept = sum(objects(visit.context.pages[-1]).values())
+                visit.close()
+                found[form] = {"acknowledged": known, "not": others, "frames_kept": kept}
+        return found
+
+
+def lesson(page: Any, name: str, milliseconds: float) -> float:
+    """Teach by holding the button; return the seconds that the learner says it took."""
+    page.fill("#name", name)
+    page.evaluate("performance.clearMarks('learned')")
+    page.locator("#hold").hover()
+    page.mouse.down()
+    page.wait_for_timeout(milliseconds)
+    page.mouse.up()
+    page.wait_for_function("performance.getEntriesByName('learned').length > 0")
+    return float(page.evaluate("performance.getEntriesByName('learned').at(-1).detail.seconds"))
+
+
+def _size(answer: Any) -> int:
+    """The bytes of a response that came over the network, headers included."""
+    if answer.from_service_worker:
+        return 0
+    sizes = answer.request.sizes()
+    return int(sizes["responseBodySize"] + sizes["responseHeadersSize"])
+
+
+def _resident(place: Path) -> int:
+    """The bytes of the largest renderer process whose browser has its profile in a folder."""
+    browsers = set()
+    renderers = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            line = (status.parent / "cmdline").read_bytes()
+            facts = dict(row.split(":", 1) for row in status.read_text().splitlines() if ":" in row)
+        except OSError:
+            continue
+        if f"--user-data-dir={place}".encode() in line:
+            browsers.add(status.parent.name)
+        if b"--type=renderer" in line:
+            renderers[status.parent.name] = facts
+    own = [facts for facts in renderers.values() if _ancestors(facts) & browsers]
+    return max(int(facts["VmRSS"].split()[0]) for facts in own) * 1024
+
+
+def _ancestors(facts: dict[str, str]) -> set[str]:
+    found: set[str] = set()
+    parent = facts["PPid"].strip()
+    while parent != "0":
+        found.add(parent)
+        status = Path(f"/proc/{parent}/status").read_text()
+        parent = next(row for row in status.splitlines() if row.startswith("PPid"))[5:].strip()
+    return found
+
+
+def main() -> None:
+    """Measure what is asked for, and print or write it as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=["bytes", "loads", "feedback", "memory"])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--lessons", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        bench = Bench(playwright, Path(folder))
+        parts: dict[str, Callable[[], Any]] = {
+            "bytes": lambda: bytes_of(bench.folder, bench.file),
+            "loads": bench.loads,
+            "feedback": lambda: [bench.feedback(count) for count in (10, 40)],
+            "memory": lambda: bench.memory(given.lessons),
+            "kills": lambda: bench.kills(given.kills),
+        }
+        found = {"machine": platform.processor() or platform.machine()}
+        for name in given.only:
+            found[name] = parts[name]()
+            print(json.dumps({name: found[name]}), flush=True)
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
