@@ -110,13 +110,12 @@ def elsewhere(name: str, session: int) -> Image.Image:
 
 def give(page: Any, path: Path, button: str = "#ask-yes") -> str:
     """Open a file in the page, in place of its model or beside it; returns what it says."""
+    page.locator("#toast").evaluate("(toast) => (toast.hidden = true)")
     page.locator("#use").click()
     page.locator("#load-file").set_input_files(str(path))
     page.locator(button).click()
     page.locator("#toast").wait_for()
-    said = str(page.inner_text("#toast-text"))
-    page.locator("#toast").evaluate("(toast) => (toast.hidden = true)")
-    return said
+    return str(page.inner_text("#toast-text"))
 
 
 @pytest.mark.parametrize("form", FORMS)
