@@ -1,7 +1,7 @@
 // The list of taught objects: live bars, lessons with small pictures, rename, forget, remove and undo.
 
 import * as backend from "./backend.js";
-import { TEXTS } from "./texts.js";
+import { language, TEXTS } from "./texts.js";
 import { $, clearToast, dialog, isOff, make, setOff, toast } from "./view.js";
 
 const ICONS = { plus: "M12 5v14M5 12h14", dots: "M5 12h.01M12 12h.01M19 12h.01", cross: "M6 6l12 12M18 6L6 18" };
@@ -97,7 +97,7 @@ export function mark(best, words) {
 // The threshold belongs to the model, not to this browser: `known` means the same for everybody who uses the model.
 function showThreshold() {
   const value = Number($("threshold").value);
-  $("threshold-text").textContent = value.toFixed(2);
+  $("threshold-text").textContent = value.toLocaleString(language, { minimumFractionDigits: 2 });
   $("threshold").setAttribute("aria-valuetext", TEXTS.thresholdText(value));
 }
 
