@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from primavista.heads.acil import ACILHead
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.cwr import consolidate
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.fecam import ClassMoments, FeCAMHead, FeCAMOptions
 from primavista.heads.frozen_cwr import (
     ConsolidatedWeights,
     FrozenCWRHead,
@@ -18,9 +20,11 @@ from primavista.heads.frozen_cwr import (
     softmax,
     temporary_weights,
 )
+from primavista.heads.klda import KLDAHead
 from primavista.heads.lda import LDAHead
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.ranpac import RanPACHead, RanPACStatistics
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
@@ -43,10 +47,14 @@ MAKERS = {
     "prima": lambda: LessonHead(
         LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty((4, 2)), (1.0, 0.5)
     ),
+    "klda": lambda: KLDAHead(SufficientStatistics.empty(40), 0.05, seed=3),
+    "acil": lambda: ACILHead(SufficientStatistics.empty(40), 0.5, seed=3),
+    "ranpac": lambda: RanPACHead(RanPACStatistics.empty(40), seed=3),
+    "fecam": lambda: FeCAMHead(ClassMoments.empty(DIM), FeCAMOptions()),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
     "dslda, base_init": lambda: DSLDAHead(StreamingStatistics.empty(DIM), base_init=True),
 }
-ANALYTIC = [name for name in MAKERS if not name.startswith("dslda")]
+MERGED = [name for name in MAKERS if not name.startswith(("dslda", "ranpac", "fecam"))]
 
 
 def lesson(seed: int, classes: list[int], count: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +111,7 @@ def test_numpy_and_torch_agree_through_lessons_and_forgetting(name):
         assert list(one.arrays) == list(other.arrays)
 
 
-@pytest.mark.parametrize("name", ANALYTIC)
+@pytest.mark.parametrize("name", MERGED)
 def test_a_merge_of_two_heads_is_one_that_learned_both(name):
     one, other, joint = (MAKERS[name]() for _ in range(3))
     for i, (head, seed, classes) in enumerate([(one, 0, [0, 1]), (other, 1, [1, 2])]):

@@ -1,4 +1,4 @@
-"""ridge, lda and ncm: any order, any split and any merge give the same.
+"""The analytic strategies: any order, any split and any merge give the same.
 
 And what remains of a class that was forgotten.
 """
@@ -34,7 +34,7 @@ def by_label(strategy, z):
 
 
 def off(a, b):
-    return float((a - b).abs().max() / b.abs().max())
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-300))
 
 
 def merge(ours, theirs, labels):

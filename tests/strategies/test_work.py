@@ -71,11 +71,18 @@ WORK = {
     "ncm": (24, 48, 31, 767),
     "lda": (24, 92, 39, 765),
     "ridge": (24, 92, 39, 765),
+    "ranpac": (24, 236, 157, 829),
+    "fecam": (24, 241, 85, 797),
+    "klda": (24, 98, 44, 806),
+    "acil": (24, 96, 42, 791),
+    "fsa": (24, 109, 51, 962),
     "prima": (24, 553, 210, 1462),
     "cumulative": (720, 755, 752, 41290),
 }
 # fewer steps beside the passes, among which another pass would not be seen
-SMALLER = {"gdumb": {"epochs_1": 2}, "icarl": {"memory": 30}}
+SMALLER = {"gdumb": {"epochs_1": 2}, "icarl": {"memory": 30}} | {
+    name: {"expand": 40} for name in ("ranpac", "acil", "klda")
+}
 BATCH_BYTES = 24 * 16 * 16 * 3
 
 

@@ -364,6 +364,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.minimum: _elementwise("Min"),
     aten.neg: _unary("Neg"),
     aten.abs: _unary("Abs"),
+    aten.cos: _unary("Cos"),
     aten.exp: _unary("Exp"),
     aten.log: _unary("Log"),
     aten.sqrt: _unary("Sqrt"),

@@ -35,6 +35,7 @@ class Head(ABC):
     """
 
     COLUMNS_ON_CPU: ClassVar[bool] = False  # True if `learn` needs the columns on the CPU
+    seed: int = 0  # of everything that the head draws
 
     def __init__(self, groups: Mapping[str, ClassArrays]) -> None:
         self.groups = dict(groups)

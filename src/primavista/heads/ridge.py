@@ -15,19 +15,17 @@ from typing import Annotated
 
 import numpy as np
 
-from primavista.arrays import Array, array_namespace, float64, to_library_of
+from primavista.arrays import Array, array_namespace, float64
 from primavista.heads.options import HeadOptions, Range
+from primavista.heads.random_features import Drawn, Expand, RandomFeatureHead
 from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
-from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.statistics import SufficientStatistics
 
 # This fraction of the mean second moment is added to each variance, so that standardisation does
 # not amplify the rounding errors of a feature that never varied.
 ROUNDING = 1e-8
 # A fixed grid, so that the chosen value does not depend on rounding.
 RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-10, 5))
-
-
-MAX_EXPAND = 2**15  # the largest number of random features
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class RidgeOptions(HeadOptions):
             highest evidence.
     """
 
-    expand: Annotated[int, Range(1, MAX_EXPAND)] | None = None
+    expand: Expand = None
     balance: Annotated[float, Range(0, 1)] = 1.0
     rho: Annotated[float, Range(1e-8, 1e8)] | None = None
 
@@ -99,7 +97,7 @@ class Regression:
         return float((self.pi * (1 - self.pi)).sum())
 
 
-class RidgeHead(AnalyticHead):
+class RidgeHead(RandomFeatureHead):
     """scores = w x + pi,  w = inv(A + rho I) r
 
     x are the standardised features, A their correlations, and r their covariances with the classes
@@ -124,30 +122,21 @@ class RidgeHead(AnalyticHead):
         rho: float | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(statistics)
+        super().__init__(statistics, seed)
         self.expand_to = expand
         self.balance = balance
         self.rho = rho
-        self.seed = seed
-        self._projection: tuple[int, Array] | None = None  # the seed, R
 
     def features(self, z: Array) -> Array:
         """Return z, or relu(z R); see `Head.features`."""
         if self.expand_to is None:
             return z
-        # in float32, results would depend on the rest of the batch
-        projected = float64(z) @ self._random_projection(z, self.expand_to)
-        return projected.clip(0)
+        (r,) = self.drawn(z)
+        return (float64(z) @ r).clip(0)  # in float32, results would depend on the rest of the batch
 
-    def _random_projection(self, z: Array, width: int) -> Array:
-        """Return R on the device of z; it is made again if the seed or the device changes."""
-        kept = self._projection
-        if kept is None or kept[0] != self.seed or kept[1].device != z.device:
-            # numpy guarantees the numbers of its legacy generator, so files need not contain R
-            draw = np.random.RandomState(self.seed % 2**32).standard_normal((z.shape[1], width))
-            kept = self.seed, to_library_of(draw / z.shape[1] ** 0.5, z)
-            self._projection = kept
-        return kept[1]
+    def draw(self, random: np.random.RandomState, dim: int) -> Drawn:
+        """Draw R; see `RandomFeatureHead.draw`."""
+        return (random.standard_normal((dim, self.statistics.dim)) / dim**0.5,)
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights; see `AnalyticHead.solve`."""

@@ -285,9 +285,12 @@ class SufficientStatistics(ClassArrays):
         Returns:
             The scatter within classes, D x D, a new array.
         """
+        return within_class_scatter(self.n, self.s, self.second_moments())
+
+    def second_moments(self) -> Array:
+        """Return G, D x D, a new array; for a single block."""
         xp, shape = array_namespace(self.gram), (self.dim, self.dim)
-        out = xp.empty(shape, dtype=self.gram.dtype, device=self.gram.device)
-        return within_class_scatter(self.n, self.s, unpack(self.gram, out))
+        return unpack(self.gram, xp.empty(shape, dtype=self.gram.dtype, device=self.gram.device))
 
     def mean_square_deviation(self, known: int) -> float:
         """tr S / t, the mean of |z - mu|^2 over the frames of the known classes, without G.

@@ -17,12 +17,16 @@ from primavista.backbones.base import FixedRepresentation
 from primavista.backbones.places import Floats
 from primavista.backbones.reference import generic_frames
 from primavista.errors import InputError
+from primavista.heads.acil import ACILOptions
 from primavista.heads.base import ClassArrays, Head, Judgement, own_arrays
+from primavista.heads.fecam import FeCAMOptions
+from primavista.heads.klda import KLDAOptions
 from primavista.heads.lda import LDAOptions
 from primavista.heads.ncm import NCMOptions
 from primavista.heads.open_set import KNOWN_THRESHOLD, LESSON_THRESHOLD
 from primavista.heads.options import make_options
 from primavista.heads.prima import LessonHead, PrimaOptions
+from primavista.heads.ranpac import RanPACOptions
 from primavista.heads.ridge import RidgeOptions
 from primavista.heads.statistics import AnalyticHead
 from primavista.heads.strangers import LessonFamiliarity
@@ -49,6 +53,10 @@ OPTIONS: dict[str, Any] = {
     "lda": LDAOptions,
     "ridge": RidgeOptions,
     "ncm": NCMOptions,
+    "ranpac": RanPACOptions,
+    "fecam": FeCAMOptions,
+    "klda": KLDAOptions,
+    "acil": ACILOptions,
     "dslda": DSLDAOptions,
     "cwr*": CWROptions,
     "cwr+": CWROptions,

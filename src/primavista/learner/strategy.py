@@ -25,7 +25,7 @@ from primavista.storage.settings import OptionValue
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Losses = tuple[float, ...]
-MERGEABLE = ("prima", "ncm", "lda", "ridge")
+MERGEABLE = ("prima", "ncm", "lda", "ridge", "klda", "acil")
 BACKBONE = "backbone."  # prefix of the arrays of the network in files
 
 

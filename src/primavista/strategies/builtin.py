@@ -187,6 +187,43 @@ _BUILTIN = (
         source="ours: nothing to set",
         look=Look("#c0392b", "H"),
     ),
+    _builtin(
+        "ranpac",
+        "RanPAC",
+        "ranpac:RanPAC",
+        source="McDonnell et al. 2023, Algorithm 1 without phase 1; M = 10,000",
+        look=Look("#1f6f8b", "D"),
+    ),
+    _builtin(
+        "fecam",
+        "FeCAM",
+        "fecam:FeCAM",
+        source="Goswami et al. 2023: Tukey 0.5, gamma_1 = gamma_2 = 1",
+        look=Look("#b5651d", "v"),
+    ),
+    _analytic(
+        "klda",
+        "KLDA",
+        "klda:KLDA",
+        source="Momeni et al. 2025: D = 5,000, sigma = 1e-4, one model",
+        look=Look("#7a3b69", "X"),
+    ),
+    _analytic(
+        "acil",
+        "ACIL",
+        "acil:ACIL",
+        source="Zhuang et al. 2022: gamma = 0.1, buffer of 8,192",
+        look=Look("#4b7f52", "P"),
+    ),
+    _builtin(
+        "fsa",
+        "FSA",
+        "fsa:FSA",
+        source="Panos et al. 2023; 20 epochs at 0.01 as in phase 1 of RanPAC",
+        training_options=True,
+        norm="brn",
+        look=Look("#c2185b", "s"),
+    ),
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _BUILTIN}
 

@@ -46,6 +46,10 @@ class FrozenStrategy(EmbeddingStrategy):
         for name, group in self.head.groups.items():
             self.add_module(name, ArrayBuffers(group))
 
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.head.seed = int(self.seed)  # random features belong to the seed of the file
+
     @property
     def open_set(self) -> bool:
         """True if the strategy recognises strangers; a subclass may make this an option."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from primavista.heads.ridge import RidgeHead, RidgeOptions
+from primavista.heads.ridge import RidgeOptions
 from primavista.strategies.frozen import AnalyticStrategy
 
 
@@ -15,8 +13,3 @@ class Ridge(AnalyticStrategy):
     """
 
     OPTIONS = RidgeOptions
-    head: RidgeHead
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self.head.seed = int(self.seed)  # the random features belong to the seed of the file
