@@ -9,6 +9,7 @@ import io
 import json
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -250,6 +251,32 @@ def test_a_likely_answer_is_asked_about_once_per_object_and_minute(service, monk
     assert watch(remembered, "mug", "likely", version + 1) == []  # the same doubt
     remembered.close()
     assert service.recalled.taken == 0
+
+
+def test_a_doubt_is_asked_about_when_it_has_lasted(service, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(clips, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(clips, "DOUBT_SECONDS", 1.5)
+    remembered = clips.StreamClips(service, 4)
+    remembered.asks = True
+    found = []
+    for at in (100.0, 101.0, 101.4, 101.5):
+        now[0] = at
+        found.append(watch(remembered, "mug", "likely", service.snapshot.version))
+    assert found == [[], [], [], ["mug"]]
+
+
+def test_a_scene_goes_on_while_it_resembles_any_frame_of_it(service):
+    """Half a frame is white, then three quarters, then another half: the halves are not alike."""
+    left, both, top, rest = (np.zeros((32, 32, 3), np.uint8) for _ in range(4))
+    left[:, :16] = both[:, :16] = both[:16] = top[:16] = rest[16:, 16:] = 255
+    assert clips.correlation(thumbnail(left), thumbnail(top)) < clips.OTHER_SCENE
+    remembered, counts = clips.StreamClips(service, 4), []
+    for image in (left, both, top, rest):
+        answer = Prediction("mug", 0.9, "known")
+        remembered.add(image, thumbnail(image), answer, service.snapshot.version)
+        counts.append(len(remembered.clip().frames))
+    assert counts == [1, 2, 3, 1]
 
 
 def test_the_question_about_a_likely_answer_has_only_its_frames(service):
