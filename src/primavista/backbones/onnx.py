@@ -265,6 +265,11 @@ def thread_count() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted):
         return int(wanted)
+    return usable_cores()
+
+
+def usable_cores() -> int:
+    """Return the number of processors that this process may use, which a container may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
 
 from primavista.errors import WeightsError, require_extra
-from primavista.storage.disk import write_atomically
+from primavista.storage.disk import user_cache, write_atomically
 from primavista.storage.validate import NumpyArray
 
 
@@ -144,8 +143,7 @@ def _from_hub(repo: str, file: str, instead: str = "") -> Callable[[], bytes]:
 
 def _pin_file(name: str) -> Path:
     """Return the file that records the hash and the revision of weights at their first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
+    return user_cache("pins") / f"{name.replace('/', '--')}.sha256"
 
 
 def _record_pin(pin: Path, data: bytes, path: Path) -> None:

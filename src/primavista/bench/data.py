@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from primavista.backbones.onnx import usable_cores
 from primavista.engine.representation import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
@@ -24,7 +25,7 @@ from primavista.streams.open import (
 )
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
-from primavista.streams.store import Store, open_store, pack, usable_cores
+from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
 TestSetName = Literal["reduced", "full"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import sysconfig
@@ -28,7 +27,7 @@ from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.data import Data
 from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
-from primavista.storage.disk import write_atomically
+from primavista.storage.disk import user_cache, write_atomically
 from primavista.strategies.registry import own_strategy
 from primavista.streams.store import INDEX, is_store
 
@@ -173,7 +172,7 @@ def _checksums(path: Path, progress: Progress | None) -> dict[str, str]:
     """Return the checksum of each file by its name, from the cache if size and time are as then."""
     files = {file.relative_to(path).as_posix(): file for file in _files(path)}
     stamps = {name: (file.stat().st_size, file.stat().st_mtime_ns) for name, file in files.items()}
-    cache = _cache_file(path)
+    cache = user_cache("fingerprints") / f"{digest(str(path.resolve()))}.json"
     kept = {name: entry for name, entry in _cached(cache).items() if entry[:2] == stamps.get(name)}
     missing = [name for name in files if name not in kept]
     done, total = 0, sum(stamps[name][0] for name in missing)
@@ -196,11 +195,6 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = (file for file in path.rglob("*") if file.is_file())
     return [file for file in found if "/." not in f"/{file.relative_to(path).as_posix()}"]
-
-
-def _cache_file(path: Path) -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "primavista" / "fingerprints" / f"{digest(str(path.resolve()))}.json"
 
 
 def _cached(cache: Path) -> dict[str, Entry]:

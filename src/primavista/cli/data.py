@@ -96,8 +96,8 @@ def pack(
         max_frames: Frames kept of each video, evenly spread (default: 600).
         cache: Folder for decoded videos (default: ~/.cache/primavista/videos).
     """
+    from primavista.backbones.onnx import usable_cores
     from primavista.streams import store as stores
-    from primavista.streams.store import usable_cores
 
     options: dict[str, Any] = {"labels": labels, "sessions": sessions}
     options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}

@@ -70,8 +70,8 @@ def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
     if on == "local":
         import torch
 
+        from primavista.backbones.onnx import usable_cores
         from primavista.bench.local import Processes
-        from primavista.streams.store import usable_cores
 
         return Processes(threads or usable_cores(), torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):

@@ -219,6 +219,12 @@ def replacing(path: Path, *, keep_suffix: bool = False) -> Iterator[Path]:
         raise
 
 
+def user_cache(name: str) -> Path:
+    """Return a folder of this package in the user's cache folder, which need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "primavista" / name
+
+
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files that killed processes left behind; the caller holds the lock.
 

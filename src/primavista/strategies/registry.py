@@ -217,19 +217,13 @@ def look_of(info: StrategyInfo) -> Look:
     return OTHER_LOOKS[sum(map(ord, info.name)) % len(OTHER_LOOKS)]
 
 
-def load_strategy(info: StrategyInfo) -> Any:
-    """Import the class of a strategy of this package.
-
-    Args:
-        info: An entry of `STRATEGIES`.
-    """
-    module, _, attribute = info.where.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
 def strategy_class(name: str) -> Callable[..., Strategy]:
     """Return the class of a strategy, which is imported; `InputError` if there is none."""
-    make = load_strategy(STRATEGIES[name]) if name in STRATEGIES else own_strategy(name)
+    if name in STRATEGIES:
+        module, _, attribute = STRATEGIES[name].where.partition(":")
+        found: Callable[..., Strategy] = getattr(importlib.import_module(module), attribute)
+        return found
+    make = own_strategy(name)
     if make is not None:
         return make
     if name in OWN_NETWORKS:

@@ -29,12 +29,12 @@ from primavista.media.video import (
     tell_left_out,
 )
 from primavista.progress import Progress
+from primavista.storage.disk import user_cache
 from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet
 from primavista.streams.session_files import (
     SessionFiles,
     VideoCache,
-    default_video_cache,
     file_facts,
     readable_pictures,
 )
@@ -91,7 +91,7 @@ def folder(
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     found = _find_sessions(root, bad)
     videos = VideoCache(
-        folder=Path(cache).expanduser() if cache else default_video_cache(),
+        folder=Path(cache).expanduser() if cache else user_cache("videos"),
         size=size,
         max_frames=MAX_FRAMES if max_frames is None else max_frames,
         fps=fps,

@@ -209,12 +209,6 @@ class VideoCache:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def default_video_cache() -> Path:
-    """Return the folder for decoded videos: primavista/videos in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "primavista" / "videos"
-
-
 def map_video(path: Path) -> ImageArray:
     """Memory-map the frames of a decoded video.
 

@@ -415,13 +415,6 @@ def pack(
     return open_store(folder)
 
 
-def usable_cores() -> int:
-    """Return the number of processors that this process may use, which a container may limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _is_complete(folder: Path) -> bool:
     """True if there is a store; its frames get their name last."""
     return (folder / INDEX).exists() and (folder / FRAMES).exists()
