@@ -71,18 +71,18 @@ class Bench:
     def loads(self) -> dict[str, Any]:
         """Measure the bytes and the time of the first and the second load of the folder."""
         found: dict[str, Any] = {}
-        with file_server(self.folder) as address:
+        sent: list[int] = []
+        with file_server(self.folder, sent) as address:
             visit = self.visit(address)
             for which in ("first", "second"):
-                came: list[int] = []
+                sent.clear()
                 page = visit.context.new_page()
-                page.on("response", lambda answer, came=came: came.append(_size(answer)))
                 began = time.perf_counter()
                 page.goto(address)
                 live(page)
                 found[f"{which}_seconds"] = time.perf_counter() - began
-                found[f"{which}_bytes"] = sum(came)
                 page.wait_for_timeout(1000)
+                found[f"{which}_bytes"] = sum(sent)
                 page.close()
             visit.close()
         visit = self.visit(self.file.as_uri())
@@ -155,14 +155,6 @@ def lesson(page: Any, name: str, milliseconds: float) -> float:
     page.mouse.up()
     page.wait_for_function("performance.getEntriesByName('learned').length > 0")
     return float(page.evaluate("performance.getEntriesByName('learned').at(-1).detail.seconds"))
-
-
-def _size(answer: Any) -> int:
-    """The bytes of a response that came over the network, headers included."""
-    if answer.from_service_worker:
-        return 0
-    sizes = answer.request.sizes()
-    return int(sizes["responseBodySize"] + sizes["responseHeadersSize"])
 
 
 def _resident(place: Path) -> int:

@@ -26,16 +26,31 @@ addEventListener("securitypolicyviolation", (event) => forbidden.push(event.viol
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """A plain file server that writes no lines."""
+    """A plain file server that writes no lines, and notes the length of each file that it sends."""
+
+    def __init__(self, *request: Any, sent: list[int], **options: Any) -> None:
+        self.sent = sent
+        super().__init__(*request, **options)
 
     def log_message(self, *_: Any) -> None:
         pass
 
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword == "Content-Length":
+            self.sent.append(int(value))
+        super().send_header(keyword, value)
+
 
 @contextmanager
-def file_server(folder: Path) -> Iterator[str]:
-    """Serve a folder as any web host does; yields its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+def file_server(folder: Path, sent: list[int] | None = None) -> Iterator[str]:
+    """Serve a folder as any web host does; yields its address.
+
+    Args:
+        folder: The folder.
+        sent: The length of each file that was sent is appended to it.
+    """
+    handler = partial(Handler, directory=str(folder), sent=[] if sent is None else sent)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
