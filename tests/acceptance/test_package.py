@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILT = "src/primavista/web/built"  # by `make web`
 
 
 def python(code: str, *, timeout: int = 120, **options) -> str:
@@ -143,6 +145,8 @@ def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     clone = folder / "clone"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, capture_output=True)
+    if (ROOT / BUILT).exists():
+        shutil.copytree(ROOT / BUILT, clone / BUILT)
     subprocess.run(
         [
             sys.executable,
@@ -177,6 +181,15 @@ def test_the_wheel_holds_the_whole_page(wheel):
     page = ROOT / "src" / "primavista" / "serve" / "page"
     for file in page.iterdir():
         assert f"primavista/serve/page/{file.name}" in names
+
+
+def test_the_wheel_holds_the_page_without_a_server(wheel):
+    if not (ROOT / BUILT / "worker.js").exists():
+        pytest.skip("the page in the browser is not built: make web")
+    names = zipfile.ZipFile(wheel).namelist()
+    built = {f"primavista/web/built/{path.name}" for path in (ROOT / BUILT).iterdir()}
+    assert len(built) >= 4
+    assert built <= set(names)
 
 
 SMOKE = """
