@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from primavista import InputError, Learner
-from primavista.learner.boxed import cut_square, moving_boxes
+from primavista.learner.boxed import boxed_frames, boxed_squares, cut_square, moving_boxes
 from primavista.media.boxes import Box
 
 
@@ -71,6 +71,7 @@ def test_bgr_frames_with_a_box_are_turned():
         ((float("nan"), 0, 10, 10), "is empty"),
         ((-1, 0, 10, 10), "128 x 96"),
         ((0, 0, 129, 10), "reaches out of frame 0"),
+        ((0, 0, 10, 97), "reaches out of frame 0"),
         ([(0, 0, 9, 9), (0, 0, 9, 9)], "4 frames, but 2 boxes"),
         ([(0, 0, 9, 9)] * 3 + [(0, 0, 999, 9)], "frame 3"),
         ([(0, 0, 9, 9)] * 3 + [(0, 0, 9)], "left, top, right and bottom"),
@@ -93,6 +94,13 @@ def test_a_box_needs_whole_frames():
         one.learn("mug.mp4", "mug", box=(0, 0, 9, 9))
     with pytest.raises(InputError, match="--region"):
         one.learn(one.open_lesson(), "mug", box=(0, 0, 9, 9))
+
+
+def test_a_box_in_shares_is_of_the_width_and_of_the_height():
+    frames, _ = video(2)
+    found = boxed_squares(list(frames), "0.25,0.5,0.5,0.75", 32)
+    expected = boxed_frames(list(frames), Box(32, 48, 64, 72), 32)
+    assert np.array_equal(found, expected)
 
 
 def test_motion_finds_what_moves():
