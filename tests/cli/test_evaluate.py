@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import primavista as pv
-from primavista.cli.csv_file import write_csv
+from primavista.storage.csv_file import write_csv
 
 from .conftest import call, done
 

@@ -20,8 +20,7 @@ from PIL import Image
 
 import primavista as pv
 from primavista.cli.annotate import draw
-from primavista.cli.frames import SampledFrame
-from primavista.cli.recognise import Recogniser, Sighting
+from primavista.cli.recognise import Recogniser, SampledFrame, Sighting
 from primavista.learner import watch
 from primavista.learner.prediction import Answer, Prediction
 from primavista.storage import learner_file as files

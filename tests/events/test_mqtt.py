@@ -12,8 +12,7 @@ import pytest
 
 from primavista.errors import InputError
 from primavista.events.event import CameraEvent, ObjectEvent
-from primavista.events.home_assistant import Topics, discovery, topic_id
-from primavista.events.mqtt import MqttSink
+from primavista.events.mqtt import MqttSink, Topics, discovery, topic_id
 
 from .event_servers import Listener, Mosquitto, free_port, until
 

@@ -19,17 +19,15 @@ from primavista.learner.locating import (
     PLACE_SPREAD,
     REACH,
     SIZE_SPREAD,
+    BestWindow,
+    Level,
     Window,
     best_box,
+    best_window,
+    estimate,
     evidence,
     extents,
     find,
-)
-from primavista.learner.windows import (
-    BestWindow,
-    Level,
-    best_window,
-    estimate,
     level_sizes,
     levels_of,
 )

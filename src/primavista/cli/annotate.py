@@ -13,9 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.cli.arguments import check_copy, printable
-from primavista.cli.frames import SampledFrame
 from primavista.cli.progress import progress_bar
-from primavista.cli.recognise import Found, Looker, Sighting
+from primavista.cli.recognise import Found, Looker, SampledFrame, Sighting
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors, require_extra
 from primavista.media.addresses import is_video_file
 from primavista.media.boxes import Box

@@ -20,8 +20,8 @@ from primavista.cli.arguments import (
     load_learner,
     printable,
 )
-from primavista.cli.csv_file import write_csv
 from primavista.cli.progress import progress_bar
+from primavista.storage.csv_file import write_csv
 
 if TYPE_CHECKING:
     from primavista.learner.evaluation import Evaluation

@@ -18,12 +18,11 @@ from primavista.cli.arguments import (
     load_learner,
     printable,
 )
-from primavista.cli.csv_file import write_csv
-from primavista.cli.frames import sample_frames
 from primavista.cli.progress import progress_bar
-from primavista.cli.recognise import Locator, Looker, Recogniser
+from primavista.cli.recognise import Locator, Looker, Recogniser, sample_frames
 from primavista.errors import FileError, InputError, PrimavistaError
 from primavista.media.addresses import is_live, live_name
+from primavista.storage.csv_file import write_csv
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

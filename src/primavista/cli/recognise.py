@@ -1,9 +1,10 @@
-"""What frames show, as lines on the terminal and as JSON: predictions, or objects with boxes."""
+"""Frames to recognise one by one, and what they show, as lines on the terminal and as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -12,13 +13,79 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import printable
-from primavista.cli.frames import SampledFrame
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from primavista.learner.learner import Learner
     from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
+    from primavista.media.images import Region
+    from primavista.media.video import BadFiles
+
+
+@dataclass(frozen=True)
+class SampledFrame:
+    """One frame at model size, or whole.
+
+    Attributes:
+        source: The file or the camera that it comes from.
+        seconds: The time since the start of the video or of the recording; None for an image.
+        image: The pixels: uint8, size x size x 3, RGB; H x W x 3 if it is whole.
+    """
+
+    source: str
+    seconds: float | None
+    image: np.ndarray[Any, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The source and, in a video or of a camera, the time, for JSON."""
+        if self.seconds is None:
+            return {"source": self.source}
+        return {"source": self.source, "seconds": round(self.seconds, 3)}
+
+
+def sample_frames(
+    source: str,
+    size: int | None,
+    bad: BadFiles,
+    fps: float,
+    region: Region | None = None,
+) -> Iterator[SampledFrame]:
+    """Read every image of a source, and so many frames per second of its videos.
+
+    An animated image is read like a video.
+
+    Args:
+        source: An image, a folder, or a video.
+        size: The side of the frames in pixels; None keeps whole pictures.
+        bad: Decides what happens with files that cannot be decoded.
+        fps: The number of frames per second to take of videos.
+        region: The part of the picture to look at; None for all of it.
+
+    Yields:
+        The frames, in order.
+    """
+    from primavista.media.decode import picture_frames, timed_frames, upright
+    from primavista.media.video import find_media, is_image
+
+    paths: list[Path] = []
+    with bad.guard():
+        paths = find_media(source)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                for time, read in picture_frames(path, size, fps, region, whole=size is None):
+                    yield SampledFrame(str(path), time, read())
+                continue
+            for at, frame in timed_frames(path, fps):
+                with bad.guard():
+                    if isinstance(frame, OSError):
+                        raise frame
+                    yield SampledFrame(str(path), at, upright(frame, size, region))
+
 
 BAR_WIDTH = 12  # characters
 FIELDS = ("label", "answer", "known", "confidence", "familiarity", "scores")

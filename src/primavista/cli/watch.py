@@ -22,9 +22,10 @@ from primavista.cli.arguments import (
     printable,
     warn_of_password,
 )
-from primavista.cli.frames import SampledFrame, sample_frames
+from primavista.cli.recognise import SampledFrame, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.media.addresses import is_live, is_video_file
+from primavista.storage.learner_file import file_stamp
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Watcher:
         self.mqtt: MqttSink | None = None
         self._change = ChangeDetector(camera, hold)
         self._scene = SceneDetector(camera, hold) if locate else None
-        self._stamp = self._read_stamp()
+        self._stamp = file_stamp(self.path)
         self.learner = load()
         self._watch = self.learner.watch()
         self._looked = 0.0  # when the model's file was last looked at
@@ -206,7 +207,7 @@ class Watcher:
 
     def _reload(self) -> None:
         """Load the file again if it was changed; one that cannot be read changes nothing."""
-        stamp = self._read_stamp()
+        stamp = file_stamp(self.path)
         if stamp is None or stamp == self._stamp:
             return
         self._stamp = stamp
@@ -221,12 +222,6 @@ class Watcher:
         tell(f"{self.path.name} was changed: it knows {', '.join(learner.labels) or 'nothing'}")
         if self.mqtt is not None:
             self.mqtt.set_labels(learner.labels)
-
-    def _read_stamp(self) -> tuple[int, ...] | None:
-        with suppress(OSError):
-            facts = self.path.stat()
-            return facts.st_ino, facts.st_size, facts.st_mtime_ns
-        return None
 
     def _lost(self, reason: str) -> None:
         for one in (self._change, self._scene, self._watch):

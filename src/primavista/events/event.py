@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -117,8 +117,17 @@ class _Detector:
         self._candidate: object = None  # what is shown since a change that has begun
         self._since: float | None = None
 
-    def _changed(self, event: ObjectEvent, at: float) -> ObjectEvent | None:
-        """Return the event of a change that has lasted; its field `before` is filled in."""
+    def _changed(
+        self,
+        at: float,
+        label: str | None,
+        confidence: float,
+        familiarity: float | None,
+        **more: Any,
+    ) -> ObjectEvent | None:
+        """Return the event of what is shown now, if it has changed and has lasted."""
+        shown = (round(confidence, 4), _rounded(familiarity), round(at, 3))
+        event = ObjectEvent(self.camera, label, None, *shown, **more)
         if self._told is not None and event.shown == self._told.shown:
             self._since = None
             return None
@@ -167,16 +176,8 @@ class ChangeDetector(_Detector):
         label = prediction.recognised_object
         is_likely = prediction.answer == "likely" and prediction.label != NOTHING
         likely = prediction.label if is_likely else None
-        event = ObjectEvent(
-            self.camera,
-            label,
-            None,
-            0.0 if label is None and likely is None else round(prediction.confidence, 4),
-            _rounded(prediction.familiarity),
-            round(at, 3),
-            likely=likely,
-        )
-        return self._changed(event, at)
+        confidence = 0.0 if label is None and likely is None else prediction.confidence
+        return self._changed(at, label, confidence, prediction.familiarity, likely=likely)
 
 
 class SceneDetector(_Detector):
@@ -210,17 +211,10 @@ class SceneDetector(_Detector):
         while self._recent[0][0] <= at - RECENT:
             self._recent.popleft()
         objects = self._there()
-        first = objects[0] if objects else Located("", Box(0, 0, 0, 0), 0.0)
-        event = ObjectEvent(
-            self.camera,
-            first.label or None,
-            None,
-            first.confidence,
-            first.familiarity,
-            round(at, 3),
-            objects=objects,
-        )
-        return self._changed(event, at)
+        if not objects:
+            return self._changed(at, None, 0.0, None, objects=())
+        first = objects[0]
+        return self._changed(at, first.label, first.confidence, first.familiarity, objects=objects)
 
     def _there(self) -> tuple[Located, ...]:
         """Return the objects that are there, as they were seen last, the best first."""
@@ -237,12 +231,9 @@ class SceneDetector(_Detector):
 
 def _in_shares(one: Located, width: int, height: int) -> Located:
     """Return an object with its box as shares of the sides of the picture, rounded."""
-    box = one.box
-    xs = [round(x / width, 4) for x in (box.left, box.right)]
-    ys = [round(y / height, 4) for y in (box.top, box.bottom)]
-    shares = Box(xs[0], ys[0], xs[1], ys[1])
+    box = Box(*(round(share, 4) for share in astuple(one.box.in_shares(width, height))))
     familiarity = _rounded(one.familiarity)
-    return replace(one, box=shares, confidence=round(one.confidence, 4), familiarity=familiarity)
+    return replace(one, box=box, confidence=round(one.confidence, 4), familiarity=familiarity)
 
 
 def _rounded(number: float | None) -> float | None:

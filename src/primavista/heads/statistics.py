@@ -482,35 +482,6 @@ def diagonal(packed: Array, dim: int) -> Array:
     return array_namespace(packed).concat([upper.diagonal(), lower.diagonal()])
 
 
-def column(packed: Array, dim: int, k: int) -> Array:
-    """Read one column of G.
-
-    Args:
-        packed: G, D (D + 1) / 2 numbers.
-        dim: D.
-        k: The index of the column.
-
-    Returns:
-        The D numbers of the column, a new array.
-
-    >>> packed = np.zeros(6)
-    >>> add_gram(packed, np.array([[1.0, 2.0, 3.0]])); column(packed, 3, 1).tolist()
-    [2.0, 4.0, 6.0]
-    """
-    half = dim // 2
-    corner, upper, lower = packed_blocks(packed, dim)
-    found = packed[:dim] * 0
-    if k < half:
-        found[:k] = upper[:k, k]
-        found[k:half] = upper[k, k:]
-        found[half:] = corner[k]
-    else:
-        found[:half] = corner[:, k - half]
-        found[half:k] = lower[k - half, : k - half]
-        found[k:] = lower[k - half :, k - half]
-    return found
-
-
 def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> NumpyArray | None:
     """G = F^T F: find an F with as few rows as possible, by a pivoted Cholesky factorisation.
 
@@ -530,7 +501,8 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
     [[5.0, 10.0, 15.0], [10.0, 20.0, 30.0], [15.0, 30.0, 45.0]]
     """
     dim = len(tolerance)
-    factor, rest = np.empty((most, dim)), diagonal(packed, dim)
+    whole = unpack(packed, np.empty((dim, dim)))
+    factor, rest = np.empty((most, dim)), whole.diagonal()
     for rank in range(most + 1):
         if bool((rest < -tolerance).any()):
             return None
@@ -539,7 +511,7 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
             return factor[:rank]
         if rank < most:
             above = factor[:rank]
-            row = (column(packed, dim, pivot) - above[:, pivot] @ above) / rest[pivot] ** 0.5
+            row = (whole[pivot] - above[:, pivot] @ above) / rest[pivot] ** 0.5
             factor[rank] = row
             rest = rest - row * row
             rest[pivot] = 0

@@ -60,6 +60,14 @@ class Box:
         union = self.area + other.area - common
         return common / union if union > 0 else 0.0
 
+    def in_shares(self, width: int, height: int) -> Box:
+        """Return the box as shares of the sides of a picture of this size.
+
+        >>> Box(10, 20, 40, 20).in_shares(100, 40)
+        Box(left=0.1, top=0.5, right=0.4, bottom=0.5)
+        """
+        return Box(self.left / width, self.top / height, self.right / width, self.bottom / height)
+
 
 def non_maximum_suppression(
     boxes: Sequence[Box], scores: Sequence[float], most_overlap: float

@@ -1,14 +1,15 @@
-"""Decoding of one video; each error names the file and what to do."""
+"""Decoding of one video, or of an image file with all its frames; errors say what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from PIL import Image
+from PIL import Image, ImageFile
 
 from primavista.errors import FileError, require_extra
 from primavista.media.images import (
@@ -19,6 +20,9 @@ from primavista.media.images import (
     as_frame,
     check_file,
     check_pixels,
+    is_animated,
+    loaded_upright,
+    opened_picture,
 )
 
 # Of FFmpeg: no playlists, which could name other files. What comes over the network has one of
@@ -28,6 +32,7 @@ CONTAINERS = (
     f"{NETWORK_CONTAINERS},asf,av1,flv,h264,hevc,ivf,m4v,mjpeg,mpeg,mpegts,mpegvideo,mxf,nut,"
     "obu,ogg,wtv"
 )
+FRAME_SECONDS = 0.1  # of a frame of an animation that does not say it, as in browsers
 # The threads of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1.
 threads = 0
 
@@ -228,3 +233,57 @@ def _end(container: Any, stream: Any) -> float | None:
     except ValueError:
         alone = len(container.streams) == 1 and container.duration
         return container.duration / 1e6 if alone else None
+
+
+def picture_frames(
+    path: Path,
+    size: int | None,
+    fps: float | None = None,
+    region: Region | None = None,
+    whole: bool = False,
+) -> Iterator[tuple[float | None, Callable[[], ImageArray]]]:
+    """Decode the frames of an image file in order.
+
+    Args:
+        path: The file.
+        size: The side of the frames in pixels; see `decode_image`.
+        fps: The number of frames per second to take of an animation; all by default.
+        region: The part of the picture to look at; None for all of it.
+        whole: Whether to return whole pictures, and not their centre squares.
+
+    Yields:
+        The seconds from the start, None for a picture that is not animated; and a function that
+        converts the frame.
+
+    Raises:
+        FileError: If the file, or the next frame of it, cannot be decoded.
+    """
+
+    def frame(picture: Image.Image) -> Callable[[], ImageArray]:
+        return lambda: as_frame(picture, size, region, whole=whole)
+
+    with opened_picture(path, path) as picture:
+        first = loaded_upright(picture, path, MAX_PIXELS)
+        if not is_animated(picture):
+            yield None, frame(first)
+            return
+        due, at = FrameTimer(fps), 0.0
+        if due(at):
+            yield at, frame(first)
+        for number in count(1):
+            at += picture.info.get("duration", 0) / 1000 or FRAME_SECONDS
+            if not _go_to(picture, number):
+                return
+            check_pixels(path, picture.width, picture.height, MAX_PIXELS)
+            picture.load()
+            if due(at):
+                yield at, frame(picture.copy())
+
+
+def _go_to(picture: ImageFile.ImageFile, number: int) -> bool:
+    """Go to a frame; return False if there are no more."""
+    try:
+        picture.seek(number)
+    except EOFError:
+        return False
+    return True

@@ -22,8 +22,7 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.animation import picture_frames
-from primavista.media.decode import timed_frames, upright, video_rate
+from primavista.media.decode import picture_frames, timed_frames, upright, video_rate
 from primavista.media.frames import Frames, LearnerInput, are_paths, model_frames, refuse_if_rgb
 from primavista.media.images import IMAGES as IMAGES
 from primavista.media.images import (
@@ -558,20 +557,17 @@ def _clip(sampler: FrameSampler, source: str) -> Clip:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ReportedError if bad.problems else FileError
         raise kind(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
-    notes, thinned = [], ""
+    thinned = ""
     if sampler.step > 1:
         thinned = (
             f"kept {len(sampler.frames)} of {sampler.offered} frames (1 in {sampler.step}): "
             f"max_frames is {sampler.limit}"
         )
-        notes.append(thinned)
         log.info("%s: %s", source, thinned)
-    if bad.skipped:
-        notes.append(bad.note)
     return Clip(
         frames=np.stack(sampler.frames),
         source=source,
-        note="; ".join(notes),
+        note="; ".join(filter(None, (thinned, bad.note))),
         skipped=bad.skipped,
         problems=tuple(bad.problems),
         thinned=thinned,

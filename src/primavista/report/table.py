@@ -11,7 +11,7 @@ from typing import Literal, SupportsFloat
 
 from primavista.report.series import MeanStd
 from primavista.report.texts import templates
-from primavista.storage.csv_cells import safe_text
+from primavista.storage.csv_file import safe_text
 
 Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict

@@ -37,6 +37,7 @@ from primavista.serve.journal import Journal, JournalEntry
 from primavista.serve.limits import Budget, RefusedError, ServiceLimits
 from primavista.serve.metrics import ServiceMetrics
 from primavista.serve.service_camera import ServiceCamera
+from primavista.storage.learner_file import file_stamp
 
 T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
@@ -484,15 +485,6 @@ def check_rehearsal_free(learner: Learner) -> None:
             f"{learner.strategy_name} keeps its frames, and this service keeps none: "
             "choose another strategy"
         )
-
-
-def file_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that change if another file takes the place of this one; None without one."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _check_finite(predictions: list[Prediction]) -> None:

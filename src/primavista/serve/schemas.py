@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -156,18 +156,8 @@ class FoundObject(ResponseModel, title="Found"):
     @classmethod
     def of(cls, found: Located, width: int, height: int) -> FoundObject:
         """Convert an object that was found in a picture of this size, with its box in pixels."""
-        box = found.box
-        return cls(
-            label=found.label,
-            confidence=found.confidence,
-            familiarity=found.familiarity,
-            box=BoxShares(
-                left=box.left / width,
-                top=box.top / height,
-                right=box.right / width,
-                bottom=box.bottom / height,
-            ),
-        )
+        shown = replace(found, box=found.box.in_shares(width, height))
+        return cls.model_validate(shown, from_attributes=True)
 
 
 class FoundObjects(ResponseModel):

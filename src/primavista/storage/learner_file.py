@@ -72,6 +72,15 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, A
     return decode(data, str(target))
 
 
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return numbers that change if another file takes the place of this one; None without one."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
 def _read_checked(path: Path) -> bytes:
     """Read a file whole, once its header says that it is one of primavista."""
     with open(path, "rb") as file:
