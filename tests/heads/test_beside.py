@@ -120,6 +120,14 @@ def test_rows_that_are_equal_belong_to_one_each():
         rows_earlier({"n": np.array([1.0, 0.0])}, "", twice)
 
 
+def test_rounding_below_0_does_not_store_all_of_the_statistics():
+    # seen at the 30th lesson of twelve objects: 1.02 times the tolerance below 0
+    empty = low_rank_factor(np.array([-1.02]), np.array([1.0]), 1)
+    assert empty is not None
+    assert len(empty) == 0
+    assert low_rank_factor(np.array([-4.1]), np.array([1.0]), 1) is None
+
+
 @pytest.mark.parametrize("dim", [1, 2, 9, 30])
 def test_a_factor_of_low_rank(dim):
     random = np.random.default_rng(dim)

@@ -7,7 +7,7 @@ import pytest
 
 from primavista import Learner
 from primavista.heads import place_fit
-from primavista.serve.jobs import ChangeJob
+from primavista.serve.journal import ChangeJob
 from primavista.serve.learner_service import LearnerService
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from primavista import Learner
-from primavista.serve.jobs import ChangeJob
+from primavista.serve.journal import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import ServiceLimits
 

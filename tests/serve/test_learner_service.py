@@ -12,7 +12,7 @@ import pytest
 from serve_support import Gate, tiny
 
 from primavista import FileError, InputError, Learner
-from primavista.serve.jobs import ChangeJob
+from primavista.serve.journal import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.serve.server import open_for_teaching, serve

@@ -35,6 +35,7 @@ from primavista.storage.validate import MAX_FEATURE, ArrayChecks, NumpyArray
 
 CHUNK = 1024  # frames that are added to a Gram matrix at a time
 BLOCK = 256  # rows of G that are computed at a time
+ROUNDING = 4  # times the tolerance: how far rounding may take a diagonal element below 0
 
 
 class AnalyticHead(Head):
@@ -487,8 +488,9 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
 
     Args:
         packed: G, D (D + 1) / 2 numbers, in numpy.
-        tolerance: The error allowed for each diagonal element of F^T F, D positive numbers. The
-            errors of the other elements are at most the largest of these.
+        tolerance: The error allowed for each diagonal element of F^T F, D positive numbers; that of
+            one below 0 is at most `ROUNDING` times as large. The errors of the other elements are
+            at most the largest of these.
         most: The largest number of rows allowed.
 
     Returns:
@@ -504,7 +506,7 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
     whole = unpack(packed, np.empty((dim, dim)))
     factor, rest = np.empty((most, dim)), whole.diagonal()
     for rank in range(most + 1):
-        if bool((rest < -tolerance).any()):
+        if bool((rest < -ROUNDING * tolerance).any()):
             return None
         pivot = int((rest / tolerance).argmax())
         if rest[pivot] <= tolerance[pivot]:

@@ -26,14 +26,15 @@ from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.media.images import ImageArray
-from primavista.serve.jobs import (
+from primavista.serve.journal import (
     CANCELLED,
     ChangeJob,
     JobCancelledError,
     JobKind,
+    Journal,
+    JournalEntry,
     ReportProgress,
 )
-from primavista.serve.journal import Journal, JournalEntry
 from primavista.serve.limits import Budget, RefusedError, ServiceLimits
 from primavista.serve.metrics import ServiceMetrics
 from primavista.serve.service_camera import ServiceCamera

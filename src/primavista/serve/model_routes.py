@@ -20,8 +20,7 @@ from primavista.errors import InputError, MissingExtraError, PrimavistaError
 from primavista.learner.export import SUFFIXES, Format
 from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
-from primavista.serve.jobs import ChangeJob, ReportProgress
-from primavista.serve.journal import JournalEntry
+from primavista.serve.journal import ChangeJob, JournalEntry, ReportProgress
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import RefusedError, check_label, refused_as
 from primavista.serve.routing import Service, refusals

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.locating import Located
 from primavista.learner.prediction import Answer, Prediction
-from primavista.serve.jobs import ChangeJob, JobKind, JobState
+from primavista.serve.journal import ChangeJob, JobKind, JobState
 from primavista.serve.learner_service import LearnerService
 from primavista.storage.names import MAX_LABEL
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from primavista.media.images import ImageArray, centre_square
 from primavista.serve.clips import StreamClips
 from primavista.serve.decoding import WHOLE_SIDES, decode_frame, find_objects
-from primavista.serve.jobs import ChangeJob
+from primavista.serve.journal import ChangeJob
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.routing import Service
