@@ -240,6 +240,27 @@ def test_the_best_of_each_block_by_hand() -> None:
     assert found.bold == {(1, 1), (0, 2), (3, 1), (4, 1), (3, 2), (4, 2)}
 
 
+def test_what_learned_little_is_named_and_is_never_the_best(tmp_path: Path) -> None:
+    """Naive has the least forgetting, and learned less than half of what ncm did."""
+    for strategy, learning, forgetting in (
+        ("naive", 27.0, 1.0),
+        ("ncm", 68.0, 9.0),
+        ("er", 34.0, 5),
+    ):
+        place = make_cell(tmp_path, strategy, learning=learning, **TOYS)
+        result = json.loads((place / "result.json").read_text())
+        write_result(place, result | {"final": result["final"] | {"forgetting": forgetting}})
+    page = build_page(read_results(tmp_path), {})
+    (warning,) = page.warnings
+    assert warning.startswith("Naive learned little on NICv2-3: 27.0 % right")
+    assert "where ncm has 68.0 %" in warning
+    table = next(t for section in page.sections for t in section.tables if t.name == "accuracy")
+    column = table.columns.index("forgetting")
+    assert [table.rows[row][1] for row, place in table.bold if place == column] == [
+        "ER (rehearses)"
+    ]
+
+
 def test_a_latex_table_says_once_what_all_rows_share() -> None:
     rows = tuple(("NICv2", name, MeanStd(1.0, 0.5, 3), 3, "120") for name in ("a", "b"))
     columns = ("protocol", "strategy", "accuracy (%)", "runs", "test frames")

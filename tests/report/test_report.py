@@ -45,6 +45,7 @@ def make_cell(
     facts: dict[str, Any] | None = None,
     saturated: tuple[float | None, ...] = (),
     group: str = "",
+    learning: float = 70.0,
     **plan: Any,
 ) -> Path:
     """Write a cell as `bench run` does, and record its group in `plan.json`."""
@@ -102,7 +103,7 @@ def make_cell(
                 "average": 20.0,
                 "average_accuracy": 40.0,
                 "average_anytime": 45.0,
-                "learning_accuracy": 70.0,
+                "learning_accuracy": learning,
                 "forgetting": 5.0,
                 "backward_transfer": -4.0,
                 "forward_transfer": 0.5,

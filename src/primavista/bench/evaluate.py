@@ -21,7 +21,7 @@ from primavista.progress import OnStep
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy, is_frozen
 from primavista.strategies.creation import create
-from primavista.strategies.registry import renorm_limits, strategy_info
+from primavista.strategies.registry import protocol_options, strategy_info
 from primavista.streams.dataset import Patterns, Stream
 
 
@@ -273,5 +273,5 @@ def _created(
     if not isinstance(backbone, Backbone):
         size = int(stream[0].images[np.array([0])].shape[1])
         backbone = build(size=size) if backbone is None else build(backbone, size=size)
-    chosen: dict[str, Any] = {**renorm_limits(strategy_info(name), stream.name), **options}
+    chosen: dict[str, Any] = {**protocol_options(strategy_info(name), stream.name), **options}
     return create(name, backbone, seed=seed, **chosen)

@@ -28,12 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 Better = Literal["high", "low"]
+Name = TypeVar("Name")
 ClassCounts = Mapping[int, tuple[int, int]]  # by class: the number of right frames, and of all
 
 
@@ -81,6 +82,22 @@ def class_accuracy(matrix: Tensor) -> dict[int, float]:
     {0: 50.0, 1: 100.0}
     """
     return {label: 100 * right / all_ for label, (right, all_) in class_counts(matrix).items()}
+
+
+def learned_little(learning: Mapping[Name, float]) -> list[Name]:
+    """Return those that hardly learn what they are taught: such a one has nothing to forget.
+
+    Args:
+        learning: The learning accuracy of strategies that learned the same streams.
+
+    Returns:
+        Those with less than half of the best one's.
+
+    >>> learned_little({"prima": 68.0, "er": 52.0, "naive": 27.0})
+    ['naive']
+    """
+    enough = max(learning.values(), default=0.0) / 2
+    return [name for name, value in learning.items() if value < enough]
 
 
 def _measure(title: str, better: Better | None) -> Any:

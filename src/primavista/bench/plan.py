@@ -167,9 +167,14 @@ class Cell(StrictModel):
     @property
     def title(self) -> str:
         """The cell in words, such as `cwr*, lr=0.5 on nicv2-391, run 0`."""
+        return f"{self.series}, run {self.run}"
+
+    @property
+    def series(self) -> str:
+        """What all runs of the cell share in words, such as `cwr*, lr=0.5 on nicv2-391`."""
         changed = {name: v for name, v in self.changed_options.items() if name != "every"}
         options = "".join(f", {name}={value}" for name, value in changed.items())
-        return f"{self.strategy}{options} on {self.protocol}, run {self.run}"
+        return f"{self.strategy}{options} on {self.protocol}"
 
     @property
     def folder_name(self) -> str:
@@ -209,6 +214,7 @@ class Group(StrictModel):
             `package.module:Class`.
         protocols: Protocols, such as "nicv2-391" or "class-incremental:first=50".
         options: Options of all the strategies.
+        tuned: Options by protocol and strategy, as `bench.tune` chooses them.
         variants: Sets of options; each set makes cells of its own.
         runs: How many runs, or which.
         tests: The test sets; each makes cells of its own.
@@ -221,6 +227,7 @@ class Group(StrictModel):
     strategies: Names
     protocols: Protocols
     options: OptionValues = Field(default_factory=dict)
+    tuned: dict[str, dict[str, OptionValues]] = Field(default_factory=dict)
     variants: Annotated[list[OptionValues], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
     tests: Annotated[list[TestSetName], Field(min_length=1)] | None = None
@@ -374,7 +381,8 @@ class Plan(StrictModel):
         grid = product(group.protocols, group.strategies, group.variants)
         for protocol, strategy, variant in grid:
             retrain = group.retrain if strategy_info(strategy).retrains else None
-            given = {**group.options, **variant}
+            tuned = group.tuned.get(protocol, {}).get(strategy, {})
+            given = {**group.options, **tuned, **variant}
             if retrain:
                 given["every"] = None
             with _naming(f"{where}, {strategy!r}"):

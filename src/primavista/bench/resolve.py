@@ -12,7 +12,7 @@ from primavista.heads.options import make_options
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import (
     check_option_names,
-    renorm_limits,
+    protocol_options,
     strategy_class,
     strategy_info,
 )
@@ -23,7 +23,7 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
 
     The names and defaults are those of the class's dataclass `OPTIONS`, which checks the values, or
     else those of its constructor. They are replaced by the preset, by the limits of batch
-    renormalisation in `table:renormpar`, and by `options`.
+    renormalisation in `table:renormpar`, by what belongs to the protocol, and by `options`.
 
     >>> [all_options("ewc", "nicv2-79", {"lam": 1.0})[name] for name in ("r_max", "d_max", "lam")]
     [1.25, 0.5, 1.0]
@@ -32,7 +32,7 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
         InputError: If there is no such strategy or option, or if a value is wrong.
     """
     made, info = strategy_class(strategy), strategy_info(strategy)
-    given = {**info.options, **renorm_limits(info, protocol), **options}
+    given = {**info.options, **protocol_options(info, protocol), **options}
     check_option_names(strategy, given)
     declared = getattr(made, "OPTIONS", None)
     if declared is not None:

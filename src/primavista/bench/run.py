@@ -30,6 +30,7 @@ from primavista.bench.folder import (
     read_model,
     read_result,
 )
+from primavista.bench.metrics import learned_little
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
@@ -52,6 +53,7 @@ class CellState:
         batch: The last batch that it has learned.
         batches: How many batches it has; None if that is not known yet.
         accuracy: The last accuracy, in percent.
+        learning: The learning accuracy at the end, in percent; None before it.
         reason: Why it failed, or was restarted.
         seconds: The time spent on its batches.
         began: When its batch at hand began, on the monotonic clock.
@@ -63,6 +65,7 @@ class CellState:
     batch: int = 0
     batches: int | None = None
     accuracy: float | None = None
+    learning: float | None = None
     reason: str = ""
     seconds: float = 0.0
     began: float | None = None
@@ -109,6 +112,7 @@ class CellState:
         self.batches = self.planned.cell.batches
         if result is not None:
             self.batches, self.accuracy = result.batches, result.final.accuracy
+            self.learning = result.final.learning_accuracy
         if isinstance(failed, dict):
             self.reason = str(failed.get("reason", ""))
 
@@ -271,6 +275,31 @@ def recorded_states(out: Path, plan: str) -> list[CellState]:
         if cell := read_model(out / folder / RUN, Cell):
             states.append(CellState(PlannedCell(cell, folder, folder, names), out / folder))
     return states
+
+
+def learning_warnings(states: Iterable[CellState]) -> list[str]:
+    """Say which strategies learned little of what they were taught, compared with the others.
+
+    Args:
+        states: The states of cells; those that are not done have no influence.
+    """
+    found: dict[tuple[str, Data], dict[str, list[float]]] = {}
+    for state in states:
+        cell = state.planned.cell
+        if state.learning is not None:
+            rivals = found.setdefault((cell.protocol, cell.data), {})
+            rivals.setdefault(cell.series, []).append(state.learning)
+    warnings = []
+    for runs in found.values():
+        means = {name: fmean(values) for name, values in runs.items()}
+        best = max(means, key=lambda name: means[name])
+        warnings += [
+            f"{name} learned little: {means[name]:.1f} % right on the classes of a batch that it "
+            f"has just learned, where {best} has {means[best]:.1f} %. "
+            "`primavista bench tune` chooses hyperparameters"
+            for name in learned_little(means)
+        ]
+    return warnings
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:

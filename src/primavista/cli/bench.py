@@ -19,6 +19,7 @@ from primavista.cli.suite import (
     make_executor,
     make_suite,
     print_failures,
+    print_learning_warnings,
     run_with_progress,
     summary,
 )
@@ -64,17 +65,64 @@ def run(
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
     folder = out or RESULTS / chosen.name
-    again = "primavista"
-    if own := chosen.own_code:
-        typer.echo(printable(f"importing the code that {plan} names: {', '.join(own)}"))
-        register_named(*own)
-        again = " ".join((again, *(f"--register {name}" for name in own)))
+    own = _import_own_code(chosen, plan)
+    again = " ".join(("primavista", *(f"--register {name}" for name in own)))
     suite = make_suite(chosen, folder, groups or (), shared_data=not out)
     executor = make_executor(on, threads, per_gpu)
-    failed = run_with_progress(Console(), suite, executor)
+    console = Console()
+    failed = run_with_progress(console, suite, executor)
+    print_learning_warnings(console, suite)
     typer.echo(f"results in {folder}; next: {again} bench report {plan} --out {folder}")
     if failed:
         raise typer.Exit(1)
+
+
+@app.add
+def tune(
+    plan: str,
+    to: Path | None = None,
+    out: Path | None = None,
+    overrides: Overrides = None,
+    data: str | None = None,
+    on: str = "local",
+    threads: Threads = 0,
+    per_gpu: Annotated[int, typer.Option(min=1)] = 2,
+) -> None:
+    """Choose hyperparameters from a small grid, by final accuracy on run 0, as the paper did, and
+    write a plan with them. Code of your own that the plan names is named and imported.
+
+    Example: `primavista bench tune quick --to mine.toml`
+
+    Args:
+        to: The file of the plan to write; NAME-tuned.toml if not given.
+        on: local, inline (this process), ray, or ray://HOST:PORT.
+        per_gpu: Cells at a time on each GPU.
+    """
+    from primavista.bench.tune import choices, grid_plan, plan_text, tuned_plan
+    from primavista.errors import CHOOSE_FOLDER, file_errors
+    from primavista.storage.disk import write_atomically
+
+    given = find_plan(plan, overrides, data)
+    _import_own_code(given, plan)
+    chosen = grid_plan(given)
+    folder = out or RESULTS / chosen.name
+    suite = make_suite(chosen, folder, shared_data=not out)
+    console = Console(highlight=False)
+    failed = run_with_progress(console, suite, make_executor(on, threads, per_gpu))
+    found = choices(given, suite.states)
+    tuned = tuned_plan(given, found)
+    table = Table("strategy", "protocol", "chosen", "accuracy (%)")
+    for one in found:
+        options = ", ".join(f"{name}={value}" for name, value in one.options.items())
+        cells = one.strategy, one.protocol, options, f"{one.accuracy:.1f}"
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+    path = to or Path(f"{tuned.name}.toml")
+    with file_errors("write", path, CHOOSE_FOLDER):
+        write_atomically(path, plan_text(tuned).encode())
+    if failed:
+        typer.echo(f"{len(failed)} points of the grid failed, and are not among the choices")
+    typer.echo(f"wrote {path}; next: primavista bench run {path}")
 
 
 @app.add
@@ -168,6 +216,15 @@ def report(
             folder, against=against, figures=kinds, page_width=page_width, progress=bar
         )
     typer.echo(f"wrote {written}")
+
+
+def _import_own_code(plan: Plan, name: str) -> list[str]:
+    """Name and import the code of the user's own that a plan names; return its references."""
+    own = plan.own_code
+    if own:
+        typer.echo(printable(f"importing the code that {name} names: {', '.join(own)}"))
+        register_named(*own)
+    return own
 
 
 def find_plan(name: str, overrides: Sequence[str] | None = None, source: str | None = None) -> Plan:

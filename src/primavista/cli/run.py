@@ -19,6 +19,7 @@ from primavista.cli.suite import (
     format_seconds,
     make_executor,
     make_suite,
+    print_learning_warnings,
     run_with_progress,
 )
 from primavista.errors import MissingExtraError
@@ -96,6 +97,7 @@ def run(
     on = "local" if len(suite.states) > 1 else "inline"
     failed = run_with_progress(console, suite, make_executor(on, threads, 2))
     _print_results(console, suite)
+    print_learning_warnings(console, suite)
     spent = format_seconds(time.monotonic() - began)
     console.print(f"[dim]{spent} in all. Results in {folder}[/dim]", soft_wrap=True)
     _write_report(console, folder)

@@ -94,6 +94,15 @@ def run_with_progress(console: Console, suite: Suite, executor: Executor) -> lis
     return failed
 
 
+def print_learning_warnings(console: Console, suite: Suite) -> None:
+    """Say which strategies learned little of what they were taught."""
+    from primavista.bench.run import learning_warnings
+
+    for warning in learning_warnings(suite.states):
+        told = escape(printable(warning))
+        console.print(f"[yellow]warning:[/yellow] {told}", soft_wrap=True)
+
+
 def print_failures(console: Console, failed: Sequence[CellState]) -> None:
     """Print the cells that failed, each with its reason."""
     for state in failed:

@@ -66,6 +66,7 @@ def methods_paragraph(cells: Iterable[StoredCell]) -> str:
         tested=tested_on(done),
         runs=len({cell.run for cell in done}),
         retrained=retrained_note(done),
+        cells=done,
     )
     return " ".join(paragraphs)
 

@@ -13,7 +13,7 @@ from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
 from primavista.report.published import PublishedKey
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Series, by_panel, mean_std
+from primavista.report.series import MeanStd, Series, by_panel, little_learners, mean_std
 from primavista.report.table import (
     Difference,
     Row,
@@ -88,7 +88,8 @@ def series_table(
     rows = tuple(tuple(column.value(one) for column in columns) for one in series)
     table = Table(name, title, titles, rows, digits=digits)
     better = {column.title: column.better for column in columns if column.better}
-    rivals = [not strategy_info(one.strategy).joint for one in series]
+    idle = little_learners(series)
+    rivals = [not strategy_info(one.strategy).joint and one not in idle for one in series]
     return best_values(table.without_empty_columns(first), better, rivals)
 
 

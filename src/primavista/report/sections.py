@@ -26,7 +26,7 @@ from primavista.report.result_tables import (
     pairwise_table,
     parity_table,
 )
-from primavista.report.series import Series, build_series, by_panel
+from primavista.report.series import Series, build_series, by_panel, little_learners
 from primavista.report.table import Table
 from primavista.report.texts import write_texts
 from primavista.report.titles import DATA_TITLES, slug, unique_slugs
@@ -141,7 +141,7 @@ def build_page(
         results.title or "Continual learning benchmark",
         " ".join(write_texts("lead", results=results, data=titles)),
         write_texts("notes", results=results),
-        write_texts("warnings", results=results),
+        write_texts("warnings", results=results, idle=little_learners(series)),
         tuple(section for section in sections if section is not None),
     )
 

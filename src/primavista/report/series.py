@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from primavista.bench.metrics import learned_little
 from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
@@ -187,6 +188,18 @@ def by_panel(series: Iterable[Series]) -> dict[Panel, list[Series]]:
     for one in series:
         panels.setdefault(one.panel, []).append(one)
     return panels
+
+
+def little_learners(series: Iterable[Series]) -> dict[Series, Series]:
+    """Return the series that learned little of what they were taught, each with the one that
+    learned most in its panel."""
+    found: dict[Series, Series] = {}
+    for own in by_panel(series).values():
+        means = {one: one.final("learning_accuracy") for one in own}
+        learning = {one: mean.mean for one, mean in means.items() if mean}
+        for one in learned_little(learning):
+            found[one] = max(learning, key=lambda other: learning[other])
+    return found
 
 
 def base_name(cell: StoredCell) -> str:

@@ -23,7 +23,10 @@ def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
     return StrategyInfo(name, title, f"primavista.strategies.{where}", **facts)
 
 
-_gradient = partial(_builtin, training_options=True, norm="brn")
+# Among these values, and its preset, `primavista bench tune` chooses for a strategy that trains.
+_GRID = {"lr": (1e-4, 1e-3, 1e-2), "epochs": (2, 8)}
+
+_gradient = partial(_builtin, training_options=True, norm="brn", grid=_GRID)
 _analytic = partial(_builtin, analytic=True)
 _replay = partial(_gradient, rehearsal_free=False)
 # The weight of the past in the moments is that of their papers, for every protocol.
@@ -87,6 +90,7 @@ _BUILTIN = (
         joint=True,
         retrains=True,
         norm="bn",
+        grid={},
         look=Look("#3f9fd6", "*"),
     ),
     _gradient(

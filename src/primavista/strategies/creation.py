@@ -11,7 +11,7 @@ from primavista.strategies.base import Strategy
 from primavista.strategies.builtin import RENORM
 from primavista.strategies.registry import (
     check_option_names,
-    renorm_limits,
+    protocol_options,
     strategy_class,
     strategy_info,
 )
@@ -31,7 +31,8 @@ def create(
     Args:
         name: One of `names()`.
         backbone: The network; the strategy works on a copy of it, on the same device.
-        protocol: Take the limits of batch renormalisation from this column of Table 5.
+        protocol: Take the limits of batch renormalisation from this column of Table 5, and the
+            preset for this protocol.
         seed: The seed of every random choice.
         overrides: Options of the strategy that replace its hyperparameters.
 
@@ -46,7 +47,7 @@ def create(
             f"there are no renormalisation limits for {protocol!r}: choose from {choice}"
         )
     make, info = strategy_class(name), strategy_info(name)
-    limits = renorm_limits(info, protocol) if protocol else {}
+    limits = protocol_options(info, protocol) if protocol else {}
     options = {**info.options, **limits, **overrides}
     check_option_names(name, options)
     device = device_of(backbone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,6 +48,9 @@ class StrategyInfo:
         where: `module:Class`.
         source: The origin of the hyperparameters.
         options: Options that differ from the defaults of the class.
+        presets: Options for single protocols, by the name of the protocol. The others are those of
+            NICv2 in the strategies of the paper.
+        grid: The values of options among which `primavista bench tune` chooses.
         training_options: True if it takes the options of gradient descent: `capacity`,
             `first_batch`, the limits of batch renormalisation.
         analytic: True if it keeps sums over frames, so that learners can be merged.
@@ -65,6 +68,8 @@ class StrategyInfo:
     where: str = ""
     source: str = ""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[OptionValue]] = field(default_factory=dict)
     training_options: bool = False
     analytic: bool = False
     rehearsal_free: bool = True

@@ -192,18 +192,21 @@ def strategy_info(name: str) -> StrategyInfo:
     return StrategyInfo(name, title if free else f"{title} (rehearses)", rehearsal_free=free)
 
 
-def renorm_limits(info: StrategyInfo, protocol: str) -> dict[str, OptionValue]:
-    """Return the column of Table 5 for a protocol, without the values that `options` sets.
+def protocol_options(info: StrategyInfo, protocol: str) -> dict[str, OptionValue]:
+    """Return the options that a strategy has on a protocol, and not on every one.
+
+    They are the column of Table 5, without the values that `options` sets, and the preset for the
+    protocol.
 
     Args:
         info: The facts about a strategy.
         protocol: A protocol, with its parameters if it has any. A protocol without a column
             keeps the defaults, which are those of NICv2-391.
     """
-    if not info.training_options:
-        return {}
-    column = RENORM.get(protocol.partition(":")[0], {})
-    return {name: value for name, value in column.items() if name not in info.options}
+    name = protocol.partition(":")[0]
+    column = RENORM.get(name, {}) if info.training_options else {}
+    limits = {key: value for key, value in column.items() if key not in info.options}
+    return {**limits, **info.presets.get(name, {})}
 
 
 def look_of(info: StrategyInfo) -> Look:
