@@ -257,7 +257,7 @@ def test_what_learned_little_is_named_and_is_never_the_best(tmp_path: Path) -> N
     table = next(t for section in page.sections for t in section.tables if t.name == "accuracy")
     column = table.columns.index("forgetting")
     assert [table.rows[row][1] for row, place in table.bold if place == column] == [
-        "ER (rehearses)"
+        "ER (rehearses) with BRN"
     ]
 
 

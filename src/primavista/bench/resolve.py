@@ -22,7 +22,7 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
     """Return every option of a strategy by name, as it will be used.
 
     The names and defaults are those of the class's dataclass `OPTIONS`, which checks the values, or
-    else those of its constructor. They are replaced by the preset, by the limits of batch
+    else those of its constructor, if that has arguments of its own. They are replaced by the preset, by the limits of batch
     renormalisation in `table:renormpar`, by what belongs to the protocol, and by `options`.
 
     >>> [all_options("ewc", "nicv2-79", {"lam": 1.0})[name] for name in ("r_max", "d_max", "lam")]
@@ -34,8 +34,9 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
     made, info = strategy_class(strategy), strategy_info(strategy)
     given = {**info.options, **protocol_options(info, protocol), **options}
     check_option_names(strategy, given)
+    parameters = inspect.signature(made).parameters.values()
     declared = getattr(made, "OPTIONS", None)
-    if declared is not None:
+    if declared is not None and any(one.kind is one.VAR_KEYWORD for one in parameters):
         return asdict(make_options(declared, None, given))
     try:
         inspect.signature(made).bind(None, **given)
