@@ -22,8 +22,9 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
     """Return every option of a strategy by name, as it will be used.
 
     The names and defaults are those of the class's dataclass `OPTIONS`, which checks the values, or
-    else those of its constructor, if that has arguments of its own. They are replaced by the preset, by the limits of batch
-    renormalisation in `table:renormpar`, by what belongs to the protocol, and by `options`.
+    else those of its constructor, if that has arguments of its own. They are replaced by the
+    preset, by the limits of batch renormalisation in `table:renormpar`, by what belongs to the
+    protocol, and by `options`.
 
     >>> [all_options("ewc", "nicv2-79", {"lam": 1.0})[name] for name in ("r_max", "d_max", "lam")]
     [1.25, 0.5, 1.0]
