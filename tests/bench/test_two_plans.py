@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from primavista.bench.folder import saved_plan
 from primavista.bench.local import Inline
+from primavista.bench.run import recorded_states
 from primavista.cli.bench import app
 from primavista.errors import FileError, InputError
 from primavista.report.read import read_results
@@ -36,6 +37,10 @@ def test_the_report_has_the_groups_of_both_plans(suite, tmp_path):
     assert saved_plan(tmp_path / "out", "claims").groups[0].title == "Past"
     assert saved_plan(tmp_path / "out", "mine").groups[0].name == "fig:results"
     assert saved_plan(tmp_path / "out", "other") is None
+    for plan, strategy in (("claims", "dslda"), ("mine", "naive")):
+        (state,) = recorded_states(tmp_path / "out", plan)
+        assert (state.planned.cell.strategy, state.status) == (strategy, "done")
+    assert recorded_states(tmp_path / "out", "other") == []
 
 
 def test_the_same_plan_with_other_strategies_keeps_what_was_begun_and_forgets_what_was_not(
