@@ -24,7 +24,7 @@ frames smaller. The check, class means of one session of rendered objects that a
 asked in another, only shows that nothing is broken: choose weights by first_lessons.py.
 
 The results are `objects_KEEP.safetensors` for each `--keep`, KEEP % of the way back to ImageNet's
-weights, and `card.json`; `mix` makes more from one of them. `build_backbone("mobilenet_v1", FILE)`
+weights, and `card.json`; `mix` joins those of several runs. `build_backbone("mobilenet_v1", FILE)`
 loads them, and `first_lessons.py --weights FILE` measures them. With `--steps` instead of
 `--minutes` a run depends on its arguments only, up to the rounding of the machine.
 """
@@ -747,15 +747,14 @@ def for_file(state: Mapping[str, Tensor]) -> State:
 
 
 def mix(args: argparse.Namespace) -> None:
-    """Write weights between those of a file and ImageNet's."""
-    new = {name: torch.from_numpy(x) for name, x in load_file(args.weights).items()}
-    old = build("mobilenet_v1").body.state_dict()
-    for keep in args.keep:
-        path = args.weights.with_name(
-            f"{args.weights.stem}_mixed_{round(100 * keep):02}.safetensors"
-        )
-        save_file(for_file(between(new, old, keep)), path)
-        print(path)
+    """Write weights between the mean of those of some files and ImageNet's."""
+    files = [load_file(path) for path in args.weights]
+    new = {
+        name: torch.stack([torch.from_numpy(file[name]).float() for file in files]).mean(0)
+        for name in files[0]
+    }
+    save_file(for_file(between(new, build("mobilenet_v1").body.state_dict(), args.keep)), args.out)
+    print(args.out)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -828,9 +827,12 @@ def parser() -> argparse.ArgumentParser:
     add("--report", type=int, default=200, help="steps between two lines")
     add("--check", type=float, default=3.0, help="minutes between two checks")
     second.set_defaults(work=train)
-    third = commands.add_parser("mix", help="write weights between those of a file and ImageNet's")
-    third.add_argument("weights", type=Path, help="a file of `train`, with --keep 0")
-    third.add_argument("--keep", type=float, nargs="+", default=[0.25, 0.5, 0.75])
+    third = commands.add_parser(
+        "mix", help="write weights between those of some files and ImageNet's"
+    )
+    third.add_argument("weights", type=Path, nargs="+", help="files of `train`, with --keep 0")
+    third.add_argument("--keep", type=float, default=0.3, help="the share of ImageNet's weights")
+    third.add_argument("--out", type=Path, default=Path("mixed.safetensors"))
     third.set_defaults(work=mix)
     return made
 

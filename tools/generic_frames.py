@@ -1,7 +1,7 @@
 """Render the frames behind `primavista.backbones.reference`: generic.jpg.
 
     python tools/generic_frames.py                 # the frames
-    python tools/generic_frames.py --references    # what prima makes of them, for our own network
+    python tools/generic_frames.py --references    # what prima makes of them
 
 The references are in src/primavista/backbones/data; make them again if the frames, the weights of
 the package or the places that prima reads have changed (a test says so).
@@ -12,6 +12,7 @@ tests nor the benchmarks use its seed, so familiarity is measured on other objec
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from primavista.backbones.reference import (
     generic_frames,
     reference_key,
 )
+from primavista.backbones.weights import SHIPPED
 from primavista.heads.prima import LessonSample
 from primavista.networks.base import build, named_weights
 from primavista.networks.middle import MiddleBackbone
@@ -41,8 +43,8 @@ SCENE = Scene(categories=10, objects=5, sessions=11, frames=60, size=TILE_SIDE, 
 def write_references() -> None:
     """Compute the references of familiarity, for MobileNet v1 at the usual sizes."""
     found = {}
-    for size in SIZES:
-        backbone = MiddleBackbone(build("mobilenet_v1", "imagenet", size=size))
+    for weights, size in itertools.product(SHIPPED, SIZES):
+        backbone = MiddleBackbone(build(*weights.split("/"), size=size))
         sample = LessonSample.empty(backbone.sizes)
         with torch.no_grad():
             ArrayBuffers(sample)  # its arrays become tensors

@@ -13,9 +13,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import plates
 import train_objects
 
-from primavista.backbones.weights import SHIPPED, SOURCES, load_source
+from primavista.backbones.weights import SOURCES, load_source
 from primavista.networks.base import build
 from primavista.networks.middle import MiddleBackbone
 from primavista.networks.resnet50 import ResNet50
@@ -83,25 +84,56 @@ def test_eight_bits_round_to_half_a_step_of_each_channel():
     assert state["bn.bias"].tolist() == pytest.approx([1e6, 1e-6])
 
 
-def test_maps_are_those_that_prima_reads():
+def test_maps_are_those_that_prima_reads_in_the_trained_half():
     deep = MiddleBackbone(build("mobilenet_v1", size=64)).eval()
     frames = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
     x = train_objects.normalised(deep, frames.permute(0, 3, 1, 2).float())
     with torch.no_grad():
-        maps = train_objects.mobilenet_maps(deep.body, x)
+        begun = train_objects.early(deep.body, x)
+        maps = [*train_objects.late(deep.body, begun), begun]
         places = deep(frames).split(deep.sizes, 1)
     read = [(0, 1.0), (0, 1 / 2), (0, 1 / 3), (1, 1 / 2), (1, 1 / 3), (2, 1 / 3), (3, 1 / 3)]
     for place, (number, share) in zip(places, read, strict=True):
         assert torch.allclose(train_objects.features(maps[number], share), place, atol=1e-4)
 
 
-def test_the_last_map_of_resnet_is_that_of_its_features():
-    body = ResNet50().eval()
+def test_the_last_map_of_resnet_is_that_of_its_features_before_and_after_its_norms_are_folded():
+    body = ResNet50()
+    for k, buffer in enumerate(body.buffers()):
+        if buffer.ndim:
+            buffer.copy_(random(len(buffer), seed=k).abs() + 0.5)
+    body.eval()
     x = random(1, 3, 64, 64)
     with torch.no_grad():
-        maps = train_objects.resnet_maps(body, x)
-        assert torch.allclose(maps[0].mean((2, 3)), body(x), atol=1e-5)
-    assert [tuple(y.shape[1:]) for y in maps] == [(2048, 2, 2), *2 * [(1024, 4, 4)], (512, 8, 8)]
+        z = body(x)
+        for fold in (False, True):
+            if fold:
+                train_objects.fuse_norms(body)
+                assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in body.modules())
+            maps = train_objects.resnet_maps(body, x)
+            assert torch.allclose(maps[0].mean((2, 3)), z, rtol=1e-3, atol=1e-5)
+    assert [tuple(y.shape[1:]) for y in maps] == [(2048, 2, 2), *2 * [(1024, 4, 4)]]
+
+
+def test_plates_of_a_family_differ_in_their_symbols_alone():
+    colours = []
+    for number in (0, 1, plates.FAMILY):
+        pixels = np.asarray(plates.plate(5, number))
+        assert pixels.shape == (plates.SIDE, plates.SIDE, 4)
+        colours.append(set(map(tuple, pixels[:, plates.SIDE // 2])))
+    assert colours[0] & colours[1] - {(0, 0, 0, 0)}
+    sheets = [np.asarray(plates.plate(5, number)) for number in (0, 1)]
+    assert np.array_equal(sheets[0][:30], sheets[1][:30])  # above the symbol
+    assert not np.array_equal(*sheets)
+
+
+def test_a_plate_is_filmed_in_two_sessions_the_same_way_each_time():
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 40, 40, 3), np.uint8)
+    found = plates.film(3, 1, pictures, 2, 32)
+    assert found.shape == (2, 2, 32, 32, 3)
+    assert np.array_equal(found, plates.film(3, 1, pictures, 2, 32))
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found, plates.film(3, 2, pictures, 2, 32))
 
 
 def test_variations_follow_their_seed_and_stay_pixels():
@@ -109,7 +141,7 @@ def test_variations_follow_their_seed_and_stay_pixels():
     found = []
     for seed in (0, 0, 1):
         vary = train_objects.Variations(seed, "cpu")
-        cropped = vary.cropped(frames, 32, 0.2)
+        cropped = vary.cropped(frames, 32, 0.2, 0.5)
         found.append(vary.relit(vary.mixed(cropped)))
         assert found[-1].shape == (24, 3, 32, 32)
         assert 0 <= float(found[-1].min()) < float(found[-1].max()) <= 255
@@ -141,7 +173,8 @@ def tiny(monkeypatch) -> None:
         def frames(*shape: int) -> torch.Tensor:
             return torch.from_numpy(random.integers(0, 256, (*shape, 64, 64, 3), np.uint8))
 
-        return train_objects.Data(frames(8), frames(4, 2, 2), frames(5), frames(3, 2, 2))
+        objects, shown = frames(4, 2, 2), frames(8, 2, 2)
+        return train_objects.Data(frames(8), objects, shown, frames(5), frames(3, 2, 2))
 
     monkeypatch.setattr(train_objects.Data, "read", read)
 
@@ -150,12 +183,12 @@ def tiny(monkeypatch) -> None:
 @pytest.mark.slow
 def test_two_steps_write_weights_that_our_loader_reads(tmp_path, monkeypatch, capsys):
     options = ["train", "--steps", "2", "--minibatch", "8", "--fit", "1", "--sizes", "64"]
-    options += ["--object-share", "0.5"]
+    options += ["--object-share", "0.5", "--plate-share", "0.25"]
     options += ["--device", "cpu", "--precision", "float32", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["train_objects.py", *options, "--keep", "0", "0.5", "1"])
     train_objects.main()
     assert "step 1: place " in capsys.readouterr().out
-    old = load_source(SOURCES[SHIPPED], SHIPPED)
+    old = load_source(SOURCES["mobilenet_v1/imagenet"], "mobilenet_v1/imagenet")
     made = {}
     for keep in ("00", "50", "100"):
         path = tmp_path / f"objects_{keep}.safetensors"
@@ -170,12 +203,16 @@ def test_two_steps_write_weights_that_our_loader_reads(tmp_path, monkeypatch, ca
             assert np.array_equal(made["00"][name], x), name
         half = (made["00"][name].astype(np.float32) + x.astype(np.float32)) / 2
         assert np.allclose(made["50"][name], half, rtol=2e-3, atol=1e-4), name
-    assert not np.array_equal(made["00"]["blocks.6.1.conv.weight"], old["blocks.6.1.conv.weight"])
-    mixing = ["mix", str(tmp_path / "objects_00.safetensors"), "--keep", "0.5"]
+    assert not np.array_equal(made["00"]["blocks.7.1.conv.weight"], old["blocks.7.1.conv.weight"])
+    assert np.array_equal(made["00"]["blocks.6.1.conv.weight"], old["blocks.6.1.conv.weight"])
+    mixing = ["mix", *(str(tmp_path / f"objects_{keep}.safetensors") for keep in ("00", "50"))]
+    mixing += ["--keep", "0.5", "--out", str(tmp_path / "mixed.safetensors")]
     monkeypatch.setattr(sys, "argv", ["train_objects.py", *mixing])
     train_objects.main()
-    mixed = train_objects.load_file(tmp_path / "objects_00_mixed_50.safetensors")
-    assert all(np.allclose(mixed[k], x, rtol=2e-3, atol=1e-4) for k, x in made["50"].items())
+    mixed = train_objects.load_file(tmp_path / "mixed.safetensors")
+    for name, x in old.items():  # three eighths new, the rest ImageNet's
+        new = 0.375 * made["00"][name].astype(np.float32) + 0.625 * x.astype(np.float32)
+        assert np.allclose(mixed[name], new, rtol=2e-3, atol=1e-4), name
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["steps"], card["frames"], card["seed"]) == (2, 16, 0)
     assert set(card["checks"]) == {"imagenet", *(f"objects_{k}.safetensors" for k in made)}

@@ -158,9 +158,10 @@ def test_a_draft_learns_and_the_original_stays_as_it_was():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("weights", ["objects", "imagenet"])
 @pytest.mark.parametrize("size", [128, 160, 192, 224])
-def test_the_shipped_references_are_those_of_the_generic_frames(size, monkeypatch):
-    strategy = create("prima", build("mobilenet_v1", "imagenet", size=size))
+def test_the_shipped_references_are_those_of_the_generic_frames(size, weights, monkeypatch):
+    strategy = create("prima", build("mobilenet_v1", weights, size=size))
     expected = strategy.embed(torch.from_numpy(generic_frames(size))[:48]).double()
     monkeypatch.setattr(strategy.representation, "features", None)  # no frame is computed
     strategy._set_reference()

@@ -201,9 +201,19 @@ def _lite_key(key: str) -> str | None:
     return f"{ends[module]}.{tensor}" if module in ends else key
 
 
-SHIPPED = "mobilenet_v1/imagenet"  # the weights in the package
+# The weights in the package, all of MobileNet v1; a new learner has the first.
+SHIPPED_NETWORK = "mobilenet_v1"
+SHIPPED = ("mobilenet_v1/objects", "mobilenet_v1/imagenet")
 
 SOURCES: dict[str, WeightsSource] = {
+    "mobilenet_v1/objects": WeightsSource(
+        backbone="mobilenet_v1",
+        read=_packaged("mobilenet_v1_objects_fp16.safetensors"),
+        sha256="af2ed0da4b837f3da92c29ba14ec165accb297ebfae236d88ab6ac01bde8354d",
+        licence="Apache-2.0 (primavista, from TensorFlow-Slim's and Keras' weights)",
+        size=192,
+        options={"padding": "same", "eps": 1e-3},
+    ),
     "mobilenet_v1/imagenet": WeightsSource(
         backbone="mobilenet_v1",
         read=_packaged("mobilenet_v1_imagenet_fp16.safetensors"),

@@ -82,13 +82,14 @@ def _devices() -> Iterator[Finding]:
 def _weights() -> Iterator[Finding]:
     from primavista.backbones.weights import SHIPPED, SOURCES, load_source
 
-    try:
-        tensors = len(load_source(SOURCES[SHIPPED], SHIPPED))
-    except PrimavistaError as error:
-        yield Finding(f"weights {SHIPPED}", str(error), broken=True)
-    else:
-        text = f"{tensors} tensors, the checksum is right, {SOURCES[SHIPPED].licence}"
-        yield Finding(f"weights {SHIPPED}", text)
+    for name in SHIPPED:
+        try:
+            tensors = len(load_source(SOURCES[name], name))
+        except PrimavistaError as error:
+            yield Finding(f"weights {name}", str(error), broken=True)
+        else:
+            text = f"{tensors} tensors, the checksum is right, {SOURCES[name].licence}"
+            yield Finding(f"weights {name}", text)
 
 
 def _extras() -> Iterator[Finding]:

@@ -83,7 +83,7 @@ def learn(
         label: What they show. Without it, a folder holds one folder per object, named after it.
         backbone: New files only: mobilenet_v1 (default), efficientnet_lite0, resnet50, or your
             own: package.module:function, which returns a torch.nn.Module.
-        weights: New files only: imagenet (default), timm, random, or a file.
+        weights: New files only: objects (default), imagenet, timm, random, or a file.
         option: New files only: option of the strategy, e.g. balance=0.5; repeatable.
         seconds: How long to record from a camera.
         again: Teach a lesson again that was taught before.

@@ -33,7 +33,7 @@ from primavista.learner.file import file_content, restore_content
 from primavista.learner.history import History, LearnerState
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, LessonReport
 from primavista.learner.locating import Located, locate
-from primavista.learner.making import new_strategy
+from primavista.learner.making import new_strategy, weights_of_new
 from primavista.learner.prediction import AnswerRule, Prediction, named_predictions
 from primavista.learner.strategy import Arrays, NetworkChoice, TaughtStrategy
 from primavista.learner.watch import SECONDS, Watch, fuse
@@ -86,8 +86,9 @@ class Learner:
         strategy: One of `primavista.strategies.names()`, such as "prima", "cwr*" or "ar1*".
         backbone: "mobilenet_v1", "efficientnet_lite0", "resnet50", a `Backbone`, or any module that
             maps N x 3 x H x W to features. It is copied, and may be on any device.
-        weights: "imagenet", "timm", "random" or the path of a file; not used if `backbone` is a
-            module.
+        weights: "objects" (MobileNet v1, trained for objects in videos), "imagenet", "timm",
+            "random" or the path of a file; not used if `backbone` is a module. "auto" is "objects"
+            for MobileNet v1 and "imagenet" for others.
         size: The side of the images that the backbone sees, in pixels; a `Backbone` has its own.
         width: The width multiplier of a backbone by name that has one, such as MobileNet v1.
         seed: The seed of every random choice.
@@ -124,7 +125,7 @@ class Learner:
         strategy: str = "prima",
         *,
         backbone: str | nn.Module = "mobilenet_v1",
-        weights: str | Path | None = "imagenet",
+        weights: str | Path | None = "auto",
         size: int = LEARNER_SIZE,
         width: float | None = None,
         seed: int = 0,
@@ -133,6 +134,7 @@ class Learner:
         threshold: float | None = None,
         **options: OptionValue,
     ) -> None:
+        weights = weights_of_new(backbone, weights)
         asked = NetworkChoice(backbone, device, engine, weights, size, width, seed)
         try:
             made = new_strategy(strategy, _with_defaults(strategy, options), asked)

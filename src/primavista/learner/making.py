@@ -6,6 +6,7 @@ import ctypes.util
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,18 @@ from primavista.backbones.onnx import (
     shipped_graph,
 )
 from primavista.backbones.spec import Spec, check_seed, check_size
-from primavista.backbones.weights import SHIPPED, SOURCES, load_source
+from primavista.backbones.weights import SHIPPED, SHIPPED_NETWORK, SOURCES, load_source
 from primavista.errors import InputError, MissingExtraError
 from primavista.learner.head_strategy import HeadStrategy, complete_options, learns_from_features
 from primavista.learner.strategy import BACKBONE, Arrays, NetworkChoice, Settings, TaughtStrategy
 from primavista.storage.settings import OptionValue
 
-SHIPPED_NETWORK, SHIPPED_WEIGHTS = SHIPPED.split("/")
+
+def weights_of_new(backbone: object, weights: str | Path | None) -> str | Path | None:
+    """Return the weights that a new learner takes; "auto" stands for those made for objects."""
+    if weights != "auto":
+        return weights
+    return "objects" if backbone == SHIPPED_NETWORK else "imagenet"
 
 
 def new_strategy(
@@ -48,12 +54,12 @@ def new_strategy(
 
 def _new_network(asked: NetworkChoice, *, places: bool) -> FixedRepresentation:
     """Return the network in the package through ONNX Runtime, or else any network in torch."""
-    named = (asked.backbone, asked.weights) == (SHIPPED_NETWORK, SHIPPED_WEIGHTS)
-    shipped = named and asked.width in (None, 1) and asked.engine != "torch"
+    name = f"{asked.backbone}/{asked.weights}"
+    shipped = name in SHIPPED and asked.width in (None, 1) and asked.engine != "torch"
     if shipped and _runs_onnx(asked.size, places) and not uses_gpu(asked.device):
-        source = SOURCES[SHIPPED]
+        source = SOURCES[name]
         spec = Spec(SHIPPED_NETWORK, asked.size, source.mean, source.std, dict(source.options))
-        arrays = {BODY + name: x for name, x in load_source(source, SHIPPED).items()}
+        arrays = {BODY + name: x for name, x in load_source(source, name).items()}
         return OnnxRepresentation(spec, arrays, shipped_graph(asked.size, arrays, places=places))
     what = f"every network but {SHIPPED_NETWORK} in ONNX Runtime, of full width with its weights,"
     made: FixedRepresentation = import_with_torch(what).new_network(asked, places=places)
@@ -107,7 +113,7 @@ def _restored_network(
 
 def _is_shipped_network(spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]]) -> bool:
     """Return True if the graph in the package computes this network, whatever its weights."""
-    if spec.name != SHIPPED_NETWORK or spec.options != dict(SOURCES[SHIPPED].options):
+    if spec.name != SHIPPED_NETWORK or spec.options != dict(SOURCES[SHIPPED[0]].options):
         return False
     check_size(spec.size)
     shapes = {name: array.shape for name, array in weights.items()}
@@ -121,7 +127,7 @@ def _is_shipped_network(spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]])
 @cache
 def _shipped_shapes() -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights in the package."""
-    arrays = load_source(SOURCES[SHIPPED], SHIPPED)
+    arrays = load_source(SOURCES[SHIPPED[0]], SHIPPED[0])
     return {BODY + name: array.shape for name, array in arrays.items()}
 
 

@@ -145,9 +145,10 @@ def build(
             registered by `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A
             module is copied and stays on its device; `weights`, `seed` and `options` do not apply
             to it.
-        weights: "imagenet" (that of ResNet-50 from the hub), "timm" (MobileNet v1 from the hub),
-            the path of a .safetensors or .pth file, or "random". Your own function sets the weights
-            of its module itself, unless this is the path of a file.
+        weights: "imagenet" (that of ResNet-50 from the hub), "objects" (MobileNet v1, trained for
+            objects in videos), "timm" (MobileNet v1 from the hub), the path of a .safetensors or
+            .pth file, or "random". Your own function sets the weights of its module itself, unless
+            this is the path of a file.
         size: Side of the images in pixels.
         mean: Mean of each colour channel, as a fraction of 255; by default that of the weights.
         std: Divisor of each colour channel, as a fraction of 255; by default that of the weights.

@@ -87,9 +87,10 @@ def write_page(target: str | Path, model: str | Path | None = None) -> Path:
 
 def _parts() -> dict[str, bytes]:
     """Return the parts of the page that are no scripts of its own, by the names of assets.js."""
-    source = SOURCES[SHIPPED]
+    name = SHIPPED[0]
+    source = SOURCES[name]
     network = source.read()
-    check_sha256(network, source.sha256, SHIPPED)
+    check_sha256(network, source.sha256, name)
     return {
         "worker": _built("worker.js"),
         "runtime": lzma.decompress(_built("runtime.wasm.xz")),
