@@ -308,7 +308,7 @@ def test_wrong_calls_say_what_there_is():
     ):
         build("vgg")
     with pytest.raises(
-        InputError, match="no weights 'imagnet': choose from imagenet, timm, random"
+        InputError, match="no weights 'imagnet': choose from objects, imagenet, timm, random"
     ):
         build("mobilenet_v1", "imagnet")
     with pytest.raises(InputError, match="has no option depth"):
