@@ -102,7 +102,7 @@ def test_pictures_and_videos_are_decoded_as_without_a_child(process):
 
 def test_the_child_has_no_torch():
     """So has nobody who decodes; `frames`, which turns pictures into tensors, is another matter."""
-    modules = "addresses, boxes, camera, camera_child, decoder, decoder_child, images, video"
+    modules = "camera, camera_child, decoder, decoder_child, images, video, video_child, video_file"
     code = f"import sys; from primavista.media import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -125,6 +125,31 @@ def test_a_small_video_that_declares_millions_of_samples_costs_one_request(proce
         assert peak_data(child) - base < 340 * 2**20
     assert resident() - before < 20 * 2**20
     assert len(run(process, VIDEO, good)) == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_such_a_video_costs_the_command_line_nothing_either(tmp_path):
+    """N3 of the second review: 2,381 MiB in the process of the command itself."""
+    path = tmp_path / "bomb.mp4"
+    path.write_bytes(with_many_samples(video(), 20_000_000))
+    code = (
+        "import sys\n"
+        "from primavista.cli.recognise import sample_frames\n"
+        "from primavista.errors import FileError\n"
+        "from primavista.media.video import BadFiles, open_frames\n"
+        "peak = lambda: [int(line.split()[1]) // 1024 for line in open('/proc/self/status') "
+        "if line.startswith('VmHWM')][0]\n"
+        "open_frames('good.mp4', size=32)\n"
+        "before = peak()\n"
+        "for read in (lambda: open_frames('bomb.mp4', size=32), "
+        "lambda: list(sample_frames('bomb.mp4', 32, BadFiles(), 5))):\n"
+        "    try: read(); sys.exit('not refused')\n"
+        "    except FileError as error: assert 'bomb.mp4' in str(error), error\n"
+        "assert peak() - before < 20, (before, peak())\n"
+        "assert len(open_frames('good.mp4', size=32)) == 12\n"
+    )
+    (tmp_path / "good.mp4").write_bytes(video())
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def scan_bomb(scans):
@@ -202,14 +227,17 @@ def taken_over(command):
         b"\xff\xff\xff\xff",
         b"[" * 100_000,
         b'{"reason": "' + b"a" * 70_000 + b'"}',
-        b'{"width": 32, "height": 1000000000000, "reason": "", "too_large": false}',
-        b'{"width": 32, "height": 0, "reason": "", "too_large": false}',
-        b'{"width": -32, "height": -32, "reason": "", "too_large": false}',
-        b'{"width": 32.0, "height": 32, "reason": "", "too_large": false}',
-        b'{"width": true, "height": true, "reason": "", "too_large": false}',
-        b'{"width": 16, "height": 16, "reason": "", "too_large": false}',
-        b'{"width": 32, "height": 32, "reason": "", "too_large": false}',
+        b'{"width": 32, "height": 1000000000000, "reason": "", "too_large": false, "more": true}',
+        b'{"width": 32, "height": 0, "reason": "", "too_large": false, "more": true}',
+        b'{"width": -32, "height": -32, "reason": "", "too_large": false, "more": true}',
+        b'{"width": 32.0, "height": 32, "reason": "", "too_large": false, "more": true}',
+        b'{"width": true, "height": true, "reason": "", "too_large": false, "more": true}',
+        b'{"width": 16, "height": 16, "reason": "", "too_large": false, "more": true}',
+        b'{"width": 32, "height": 32, "reason": "", "too_large": false, "more": true}',
         b'{"width": 32, "height": 32, "exploit": 1}',
+        b'{"more": true, "seconds": NaN}',
+        b'{"more": true, "seconds": 1}',
+        b'{"more": true, "rate": Infinity}',
         b'{"reason": 7}',
         b'{"reason": "x", "width": 100000000000}',
         b'{"reason": ""}',
@@ -228,7 +256,7 @@ def test_an_answer_of_a_child_that_was_taken_over_is_not_believed(process, answe
 
 
 def test_a_child_that_was_taken_over_sends_no_more_frames_than_were_asked_for(process):
-    header = b'{"width": 32, "height": 32}'
+    header = b'{"width": 32, "height": 32, "more": true}'
     frame = header + b"\n" + bytes(32 * 32 * 3)
     code = f"import os\nwhile True: os.write(1, {frame!r})"
     process._child = taken_over([sys.executable, "-c", code])

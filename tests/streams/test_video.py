@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import primavista as pv
-from primavista.media import camera, decode
+from primavista.media import camera, decode, images
 from primavista.media.frames import Frames
 from primavista.media.images import centre_square
 from primavista.media.video import (
@@ -316,12 +316,12 @@ def test_video_frames_of_absurd_size_are_refused_even_in_mid_stream(
             packet.is_keyframe = i % 4 == 0
             container.mux(packet)
     assert len(open_frames(tmp_path / "v.mkv", size=8)) == 8
-    monkeypatch.setattr(decode, "MAX_PIXELS", 64 * 48)
+    monkeypatch.setattr(images, "MAX_PIXELS", 64 * 48)
     with pytest.raises(pv.FileError, match=r"v\.mkv"):
         open_frames(tmp_path / "v.mkv", size=8)
     clip = open_frames(tmp_path / "v.mkv", size=8, skip_bad=True)
     assert len(clip) == 4
-    monkeypatch.setattr(decode, "MAX_PIXELS", 64 * 48 - 1)
+    monkeypatch.setattr(images, "MAX_PIXELS", 64 * 48 - 1)
     with pytest.raises(pv.FileError, match=r"v\.mkv is too large to be decoded safely \(64 x 48"):
         open_frames(tmp_path / "v.mkv", size=8)
 

@@ -71,21 +71,23 @@ def annotate(
 def _annotate_video(
     looker: Looker, source: Path, target: Path, fps: float, bad: BadFiles
 ) -> Iterator[Sighting | Found]:
-    from primavista.media.decode import FrameTimer, timed_frames, turned, upright, video_rate
+    from primavista.media.decode import FrameTimer
+    from primavista.media.images import centre_square
+    from primavista.media.video_file import video_facts, video_frames
 
-    rate, total = video_rate(source)
+    rate, total = video_facts(source)
     due = FrameTimer(fps)
     latest: Sighting | Found | None = None
     with written_video(target, rate) as write, progress_bar("drawing frames") as progress:
-        for count, (seconds, frame) in enumerate(timed_frames(source), 1):
+        for count, (seconds, whole) in enumerate(video_frames(source, None), 1):
             with bad.guard():
-                if isinstance(frame, FileError):
-                    raise frame
+                if isinstance(whole, FileError):
+                    raise whole
                 if due(seconds) or latest is None:
-                    image = upright(frame, looker.size)
+                    image = whole if looker.size is None else centre_square(whole, looker.size)
                     latest = looker.look(SampledFrame(str(source), seconds, image))
                     yield latest
-                write(_with_answer(turned(frame), latest, looker), seconds)
+                write(_with_answer(Image.fromarray(whole), latest, looker), seconds)
             progress(count, max(total, count))
 
 

@@ -68,8 +68,9 @@ def sample_frames(
     Yields:
         The frames, in order.
     """
-    from primavista.media.decode import picture_frames, timed_frames, upright
+    from primavista.media.decode import picture_frames
     from primavista.media.video import find_media, is_image
+    from primavista.media.video_file import video_frames
 
     paths: list[Path] = []
     with bad.guard():
@@ -80,11 +81,11 @@ def sample_frames(
                 for time, read in picture_frames(path, size, fps, region, whole=size is None):
                     yield SampledFrame(str(path), time, read())
                 continue
-            for at, frame in timed_frames(path, fps):
+            for at, image in video_frames(path, size, fps, region):
                 with bad.guard():
-                    if isinstance(frame, OSError):
-                        raise frame
-                    yield SampledFrame(str(path), at, upright(frame, size, region))
+                    if isinstance(image, OSError):
+                        raise image
+                    yield SampledFrame(str(path), at, image)
 
 
 BAR_WIDTH = 12  # characters

@@ -19,8 +19,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -31,24 +31,37 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAX_HEADER = 65536  # bytes
-MAX_REASON = 500  # characters of what a child says
+MAX_REASON = 5000  # characters of what a child says
 
 
 @dataclass(frozen=True)
 class FrameHeader:
-    """One frame, whose bytes follow, or the end of the answer.
+    """One frame, whose bytes follow, or a message without a frame, or the end of the answer.
 
     Attributes:
-        width: The width of the frame in pixels; 0 at the end.
+        width: The width of the frame in pixels; 0 without a frame.
         height: Its height.
-        reason: Why there are no more frames; empty if all of them came.
+        reason: Why there is no frame, or why there are no more; empty if all of them came.
         too_large: True if the input exceeds a limit, False if it is damaged.
+        more: True if more follows.
+        seconds: The time of the frame, from the start of a video.
+        rate: The frames per second of a video, if these were asked for.
+        count: The number of its frames, likewise.
     """
 
     width: int = 0
     height: int = 0
     reason: str = ""
     too_large: bool = False
+    more: bool = False
+    seconds: float = 0.0
+    rate: float = 0.0
+    count: int = 0
+
+
+FIELD_TYPES = [type(one.default) for one in fields(FrameHeader)]
+# what a child makes: a frame, a frame with its time, or a header without a frame
+Answer: TypeAlias = ImageArray | tuple[float, ImageArray] | FrameHeader
 
 
 class StoppedError(FileError):
@@ -91,7 +104,15 @@ class Child:
     def frames(
         self, is_possible: Callable[[int, int], bool], most: float = math.inf
     ) -> Iterator[ImageArray]:
-        """Receive the frames of a job as they come, and check them.
+        """Receive the frames of a job as they come; see `answers`."""
+        for _, image in self.answers(is_possible, most):
+            if image is not None:
+                yield image
+
+    def answers(
+        self, is_possible: Callable[[int, int], bool], most: float = math.inf
+    ) -> Iterator[tuple[FrameHeader, ImageArray | None]]:
+        """Receive the answers to a job as they come, and check them.
 
         What the child decodes may have taken it over, so nothing that it says is trusted.
 
@@ -100,7 +121,7 @@ class Child:
             most: The largest number of frames.
 
         Yields:
-            uint8, H x W x 3.
+            A header, and its frame, if it has one: uint8, H x W x 3.
 
         Raises:
             TooLargeError: If the input exceeds a limit.
@@ -110,16 +131,19 @@ class Child:
         pipe = self.process.stdout
         assert pipe is not None
         count = 0
-        while (header := _frame_header(pipe)).width:
+        while (header := _frame_header(pipe)).more:
+            if not header.width:
+                yield replace(header, reason=_printable(header.reason)), None
+                continue
             count += 1
             width, height = header.width, header.height
             possible = count <= most and min(width, height) > 0 and is_possible(width, height)
             data = pipe.read(height * width * 3) if possible else b""
             if not possible or len(data) < height * width * 3:
                 raise StoppedError
-            yield np.frombuffer(bytearray(data), np.uint8).reshape(height, width, 3)
+            yield header, np.frombuffer(bytearray(data), np.uint8).reshape(height, width, 3)
         if header.reason:
-            reason = "".join(c for c in header.reason[:MAX_REASON] if c.isprintable())
+            reason = _printable(header.reason)
             raise TooLargeError(reason) if header.too_large else FileError(reason)
 
     def close(self) -> None:
@@ -132,30 +156,43 @@ class Child:
                     pipe.close()
 
 
-def answer_jobs(job_type: Callable[..., Any], make: Callable[..., Iterable[ImageArray]]) -> None:
+def answer_jobs(job_type: Callable[..., Any], make: Callable[..., Iterable[Answer]]) -> None:
     """Answer the jobs on standard input until it ends: the whole life of a child.
 
     Args:
         job_type: The dataclass of a job.
-        make: Called with a job and the pipe with the bytes that follow it; makes the frames.
+        make: Called with a job and the pipe with the bytes that follow it; makes the answers:
+            frames, frames with their times, or headers without a frame.
     """
     jobs, answers = _open_pipes()
-    while (fields := _receive_header(jobs)) is not None:
-        end = FrameHeader()
-        try:
-            for frame in make(job_type(**fields), jobs):
-                _send_header(answers, FrameHeader(frame.shape[1], frame.shape[0]))
-                answers.write(frame.tobytes())
-                answers.flush()
-        except BrokenPipeError:  # the parent has gone
-            os._exit(0)
-        except FileError as error:
-            end = FrameHeader(reason=str(error), too_large=isinstance(error, TooLargeError))
-        except MemoryError:
-            reason = "it takes more memory to decode than is allowed: make it smaller"
-            end = FrameHeader(reason=reason, too_large=True)
-        _send_header(answers, end)
-        answers.flush()
+    try:
+        while (job := _receive_header(jobs)) is not None:
+            _answer(answers, make(job_type(**job), jobs))
+    except BrokenPipeError:  # the parent has gone
+        os._exit(0)
+
+
+def _answer(pipe: BinaryIO, made: Iterable[Answer]) -> None:
+    end = FrameHeader()
+    try:
+        for one in made:
+            if isinstance(one, FrameHeader):
+                _send_header(pipe, one)
+            else:
+                seconds, frame = one if isinstance(one, tuple) else (0.0, one)
+                height, width, _ = frame.shape
+                _send_header(pipe, FrameHeader(width, height, more=True, seconds=seconds))
+                pipe.write(frame.tobytes())
+            pipe.flush()
+    except BrokenPipeError:
+        raise
+    except FileError as error:
+        end = FrameHeader(reason=str(error), too_large=isinstance(error, TooLargeError))
+    except MemoryError:
+        reason = "it takes more memory to decode than is allowed: make it smaller"
+        end = FrameHeader(reason=reason, too_large=True)
+    _send_header(pipe, end)
+    pipe.flush()
 
 
 def limit_memory(most: int) -> None:
@@ -208,6 +245,12 @@ def _frame_header(pipe: IO[bytes]) -> FrameHeader:
         header = FrameHeader(**(_receive_header(pipe) or {"no header": ""}))
     except TypeError as error:
         raise StoppedError from error
-    if [type(value) for value in astuple(header)] != [int, int, str, bool]:
+    if [type(value) for value in astuple(header)] != FIELD_TYPES or not math.isfinite(
+        header.seconds + header.rate
+    ):
         raise StoppedError
     return header
+
+
+def _printable(reason: str) -> str:
+    return "".join(c for c in reason[:MAX_REASON] if c.isprintable())

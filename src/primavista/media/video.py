@@ -9,9 +9,8 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +21,7 @@ from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import FileError, InputError, file_errors
 from primavista.media.addresses import STALL, is_live, live_name
 from primavista.media.addresses import VIDEOS as VIDEOS
-from primavista.media.decode import picture_frames, timed_frames, upright, video_rate
+from primavista.media.decode import picture_frames
 from primavista.media.frames import Frames, LearnerInput, are_paths, model_frames, refuse_if_rgb
 from primavista.media.images import IMAGES as IMAGES
 from primavista.media.images import (
@@ -32,6 +31,7 @@ from primavista.media.images import (
     missing_for,
     without_skip,
 )
+from primavista.media.video_file import video_facts, video_frames
 from primavista.progress import Progress
 
 if TYPE_CHECKING:
@@ -242,8 +242,9 @@ def open_frames(
             if is_image(path):
                 sampler.offer(_frames_of_image(path, size, fps, region), _decoded)
             else:
-                frames = (frame for _, frame in timed_frames(path, fps))
-                sampler.offer(frames, partial(upright, size=size, region=region))
+                step = {"first": sampler.offered, "every": sampler.step}
+                with closing(video_frames(path, size, fps, region, **step)) as frames:
+                    sampler.offer((frame for _, frame in frames), np.asarray)
     return _clip(sampler, _describe(source))
 
 
@@ -544,7 +545,7 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
             counts.append(1)
             continue
         try:
-            rate, frames = video_rate(path)
+            rate, frames = video_facts(path)
         except FileError:
             return 0  # reading it will say what is wrong
         counts.append(round(frames * min(1, fps / float(rate))) if fps else frames)
