@@ -50,7 +50,7 @@ docs: $(STAMP) web
 dist: $(STAMP) web
 	test -f src/primavista/web/built/worker.js
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist/packages .
+	$(BIN)/python -m build --no-isolation --outdir dist/packages .
 
 # the scripts of the page without a server, in src/primavista/web/built; npm installs what web/package-lock.json names
 web: $(STAMP)

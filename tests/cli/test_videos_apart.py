@@ -13,7 +13,7 @@ from primavista.cli.app import app
 
 from ..streams import media
 
-TINY = ("--strategy", "ncm", "--weights", "random", "--width", "0.0625", "--size", "32")
+TINY = ("--strategy", "ncm", "--weights", "random", "--option", "width=0.0625", "--size", "32")
 
 
 @pytest.fixture
@@ -43,8 +43,11 @@ def call(*arguments: str) -> Result:
 def test_no_command_decodes_a_video_in_its_own_process(videos: Path) -> None:
     video = "toys/cup/0.mp4"
     call("learn", "a.pv", "toys", *TINY)
-    assert "cup" in call("predict", "a.pv", video).stdout
+    assert "2 of 2 frames" in call("predict", "a.pv", video).stdout
     call("predict", "a.pv", video, "--annotate", "copy.mp4")
     assert (videos / "copy.mp4").stat().st_size > 0
     call("evaluate", "a.pv", "toys")
-    assert "24 frames" in call("data", "pack", "toys", "store", "--size", "16", "--workers", "1").stdout
+    assert (
+        "24 frames"
+        in call("data", "pack", "toys", "store", "--size", "16", "--workers", "1").stdout
+    )

@@ -142,8 +142,10 @@ def test_the_threshold_is_kept_in_the_file_and_is_no_change_to_undo(taught, serv
     undone = taught.post("/api/undo").json()
     assert "kettle" in [one["label"] for one in undone["objects"]]
     assert undone["threshold"] == 0.25
-    for wrong in (1.5, -0.1, "high", None):
+    for wrong in (1.5, -0.1, "high", "0.5", True, None):
         assert taught.post("/api/threshold", json={"threshold": wrong}).status_code == 422
+    too_much = {"threshold": 0.5, "thresold": 0.1}
+    assert taught.post("/api/threshold", json=too_much).status_code == 422
     assert service.learner.threshold == 0.25
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import time
 
 import numpy as np
 import pytest
@@ -88,7 +90,27 @@ def test_of_frames_that_come_too_fast_only_the_newest_is_kept(taught, service, m
             pass
         hold.set()
         assert socket.receive_json()["frame"] == 1
-        assert socket.receive_json()["frame"] == 11
+        newest = socket.receive_json()
+        assert newest["frame"] == 11
+        assert 0 < newest["age"] < 30
+
+
+def test_a_frame_that_waits_for_a_place_gives_way_to_a_newer_one(taught, service, monkeypatch):
+    """So does its age, which counts from its arrival: answers were as old as the queue."""
+    places = asyncio.Semaphore(0)
+    monkeypatch.setattr(service, "stream_places", places)
+    with taught.websocket_connect("ws://localhost/api/stream") as socket:
+        socket.send_bytes(picture("mug"))
+        time.sleep(0.3)
+        for k in range(5):
+            socket.send_bytes(picture("cup", k))
+        while service.metrics._samples["frames_dropped_total"] < 5:
+            pass
+        began = time.monotonic()
+        taught.portal.call(places.release)
+        newest = socket.receive_json()
+        assert newest["frame"] == 6
+        assert newest["age"] < 0.3 + time.monotonic() - began
 
 
 def test_a_lesson_frame_by_frame(client, service):

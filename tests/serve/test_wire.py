@@ -215,6 +215,23 @@ def test_the_rest_of_a_refused_body_is_not_read_for_long(running):
         assert cut_off_while_it_sends(opened)
 
 
+@pytest.mark.parametrize("path", ["/api/lessons", "/healthz"])
+def test_of_a_refused_body_only_the_first_bytes_are_read(running, path):
+    """N1 of the second review: 60 senders at full speed kept others waiting for seconds."""
+    most, sent = 2**26, 0
+    with running.plain() as opened:
+        opened.settimeout(3)  # longer than the rest of a refused body is waited for
+        opened.sendall(
+            head("POST", path, "Host: localhost", f"Content-Length: {most}", token=False)
+        )
+        assert opened.recv(12).startswith(b"HTTP/1.1 4")
+        with suppress(OSError):  # it is closed at the end
+            while sent < most:
+                sent += opened.send(bytes(2**16))
+    assert sent < 2**24  # what the buffers of the system hold
+    assert running.owner() == 200
+
+
 @pytest.mark.parametrize("path", ["/api/rename", "/api/undo", "/", "/api/nothing"])
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=b"])
 def test_only_uploads_may_be_large(running, path, kind):

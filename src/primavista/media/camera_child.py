@@ -13,6 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from http.client import HTTPException
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
@@ -24,7 +25,7 @@ from primavista.media.child import answer_jobs, limit_memory
 from primavista.media.decode import FrameTimer, timed_frames, turned
 from primavista.media.images import ImageArray, as_frame, check_pixels
 
-MEMORY = 2**30  # bytes that decoding may take
+MEMORY = 256 * 2**20  # bytes that decoding may take
 NUMBERS = range(64)  # in the paths of devices that are looked at
 QUERYCAP = 0x80685600  # the request VIDIOC_QUERYCAP of <linux/videodev2.h>
 CAPABILITIES = struct.Struct("=84xII12x")  # struct v4l2_capability: of the camera, of the device
@@ -52,7 +53,7 @@ def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
     try:
         with _opened(av, job) as container:
             yield from _frames(av, container, job)
-    except (av.FFmpegError, OSError, ValueError) as error:
+    except (av.FFmpegError, OSError, ValueError, HTTPException) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(_reason(error, job)) from error

@@ -11,9 +11,11 @@ frame at the end. Nothing here imports torch.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAX_HEADER = 65536  # bytes
+NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS of <linux/prctl.h>
+# the part of the environment that a child sees: it may hold tokens and passwords
+_NEEDED = re.compile(
+    r"PATH|HOME|LANG|TZ|SYSTEMROOT|TE?MP|TMPDIR|(PYTHON|LD_|DYLD_|LC_|SSL_CERT_|COVERAGE_)\w*"
+    r"|(https?|all|no)_proxy",
+    re.IGNORECASE,
+)
 MAX_REASON = 5000  # characters of what a child says
 
 
@@ -85,6 +94,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if _NEEDED.fullmatch(name)},
         )
 
     def send(self, job: DataclassInstance, file: BinaryIO | None = None) -> None:
@@ -156,15 +166,19 @@ class Child:
                     pipe.close()
 
 
-def answer_jobs(job_type: Callable[..., Any], make: Callable[..., Iterable[Answer]]) -> None:
+def answer_jobs(
+    job_type: Callable[..., Any], make: Callable[..., Iterable[Answer]], processes: bool = True
+) -> None:
     """Answer the jobs on standard input until it ends: the whole life of a child.
 
     Args:
         job_type: The dataclass of a job.
         make: Called with a job and the pipe with the bytes that follow it; makes the answers:
             frames, frames with their times, or headers without a frame.
+        processes: Whether decoding may start threads and processes.
     """
     jobs, answers = _open_pipes()
+    forbid_files(processes)
     try:
         while (job := _receive_header(jobs)) is not None:
             _answer(answers, make(job_type(**job), jobs))
@@ -208,6 +222,23 @@ def limit_memory(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (private + most, resource.RLIM_INFINITY))
 
 
+def forbid_files(processes: bool = True) -> None:
+    """Let this process write to no file, and gain no rights; Linux and macOS.
+
+    Args:
+        processes: Whether it may start threads and processes.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        if not processes:
+            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+
+
 def limit_processor_time(seconds: float) -> None:
     """Let this process compute for that many more seconds; not on Windows."""
     try:
@@ -245,9 +276,10 @@ def _frame_header(pipe: IO[bytes]) -> FrameHeader:
         header = FrameHeader(**(_receive_header(pipe) or {"no header": ""}))
     except TypeError as error:
         raise StoppedError from error
-    if [type(value) for value in astuple(header)] != FIELD_TYPES or not math.isfinite(
-        header.seconds + header.rate
-    ):
+    are_right = [type(value) for value in astuple(header)] == FIELD_TYPES
+    if not are_right or not math.isfinite(header.seconds + header.rate):
+        raise StoppedError
+    if header.width and not header.more:
         raise StoppedError
     return header
 

@@ -89,7 +89,7 @@ def main() -> None:
     decode.threads = 1
     with contextlib.suppress(MissingExtraError):
         require_extra("av", "video")  # the limits of a job must not count the import
-    answer_jobs(DecodeJob, decode_job)
+    answer_jobs(DecodeJob, decode_job, processes=False)
 
 
 if __name__ == "__main__":

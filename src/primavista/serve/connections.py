@@ -28,8 +28,10 @@ SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
 SOCKET_BYTES = 8 * 2**20  # read per second from one WebSocket, averaged over two seconds
 ALL_SOCKET_BYTES = 16 * 2**20  # the same for all WebSockets: more frames than can be recognised
+ACTIVE_SECONDS = 2.0  # since its last bytes a WebSocket has a share of them
 FIRST_SOCKET_BYTES = 2**20  # read at once from a new one, so that reconnecting brings nothing
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
+LINGER_BYTES = 2**18  # read of a body after its request was answered; then it is left unread
 SOCKET_FRAMES = 500  # per second: messages, pieces of them and control frames
 _AUTHORISED = "primavista.authorised"
 _WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer that is not complete
@@ -108,6 +110,7 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
         super().__init__(*given, **named)
         self._bytes = RateLimiter(SOCKET_BYTES, at_first=FIRST_SOCKET_BYTES)
         self._frames = RateLimiter(SOCKET_FRAMES)
+        self.heard_at = -math.inf
         self._rest: asyncio.TimerHandle | None = None  # until its end nothing is read
 
     def data_received(self, data: bytes) -> None:
@@ -116,8 +119,12 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
             if self.transport.is_closing():
                 return
             super().data_received(data[start : start + SOCKET_PIECE])
-        sockets = sum(isinstance(one, BoundedSocketProtocol) for one in self.connections)
-        self._bytes.limit = min(SOCKET_BYTES, ALL_SOCKET_BYTES // max(1, sockets))
+        self.heard_at = time.monotonic()
+        active = sum(
+            isinstance(one, BoundedSocketProtocol) and self.heard_at - one.heard_at < ACTIVE_SECONDS
+            for one in self.connections
+        )
+        self._bytes.limit = min(SOCKET_BYTES, ALL_SOCKET_BYTES // max(1, active))
         if self._bytes.allow(count=len(data)) or self._rest or self.transport.is_closing():
             return
         self.transport.pause_reading()
@@ -187,6 +194,24 @@ class BoundedHttpProtocol(_SlowReaders, H11Protocol):
 
     It uses h11, which bounds the size of headers; the faster parser of uvicorn does not.
     """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._unwanted = 0  # bytes of a body whose request was answered
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the client; of the rest of a refused body only the first.
+
+        What is left unread waits in the client until `linger_seconds` are over. Reading it at full
+        speed, to throw it away, would keep the event loop from others.
+        """
+        super().data_received(data)
+        if self.phase[1] != "linger":
+            self._unwanted = 0
+            return
+        self._unwanted += len(data)
+        if self._unwanted > LINGER_BYTES and not self.transport.is_closing():
+            self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless it came before this answer and without authorisation.

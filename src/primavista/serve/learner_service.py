@@ -42,6 +42,7 @@ from primavista.storage.learner_file import file_stamp
 
 T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
+STREAM_PLACES = 8  # frames of streams that are decoded or recognised; the newest of others wait
 SHARE_OF_FRAMES = 0.5  # of the progress of a lesson; the rest is for what comes after them
 THREADS = 2  # for work on lessons, models and boxes; few, to leave cores to the network
 log = logging.getLogger("primavista")
@@ -101,6 +102,7 @@ class LearnerService:
         recalled = "the remembered frames and the clips of all streams"
         self.uploads = Budget(self.limits.upload_bytes, f"all uploads in progress {at_most}")
         self.recalled = Budget(self.limits.recall_bytes, f"{recalled} {at_most}")
+        self.stream_places = asyncio.Semaphore(STREAM_PLACES)
         self.metrics = ServiceMetrics()
         self.snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)

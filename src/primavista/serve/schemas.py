@@ -304,7 +304,13 @@ class Checked(ResponseModel):
     version: int
 
 
-class Renaming(BaseModel):
+class RequestModel(BaseModel):
+    """The base class of what clients send: no value is converted, and no field is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Renaming(RequestModel):
     """A new name for a taught object.
 
     `label` is its present name; `to` is the new one, which no other object may have.
@@ -314,7 +320,7 @@ class Renaming(BaseModel):
     to: LabelField
 
 
-class Thresholding(BaseModel, title="Threshold"):
+class Thresholding(RequestModel, title="Threshold"):
     """A new threshold: `known` is true from this familiarity on."""
 
     __qualname__ = "Threshold"
@@ -322,13 +328,13 @@ class Thresholding(BaseModel, title="Threshold"):
     threshold: Fraction
 
 
-class Forgetting(BaseModel):
+class Forgetting(RequestModel):
     """A taught object to remove, by its label."""
 
     label: LabelField
 
 
-class Removing(BaseModel):
+class Removing(RequestModel):
     """One of the last lessons to remove, by its id."""
 
     lesson: str = Field(pattern="^[0-9a-f]{16}$")

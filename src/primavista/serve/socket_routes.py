@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from io import BytesIO
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
@@ -35,7 +36,8 @@ async def stream(
     """Recognise a stream of frames: binary images come in, JSON objects go out.
 
     Each answer says what the frame shows by itself and, in `recent`, what the last second of the
-    stream shows. While one frame is recognised, only the newest of those that come is kept.
+    stream shows. While one frame is recognised, only the newest of those that come is kept. `age`
+    is the time in seconds from the arrival of the frame to its answer.
 
     With `remember` the service keeps the frames of the last seconds in memory, and text messages
     correct it: {"clip": true} keeps what was seen last, {"teach": ID, "label": "mug"} teaches it,
@@ -60,10 +62,19 @@ async def stream(
         running.close()
 
 
+class _WaitingFrame(NamedTuple):
+    """An encoded frame of a stream, its number, and when it came."""
+
+    number: int
+    data: bytes
+    came_at: float
+
+
 class _Stream:
     """One stream: the newest frame, which waits to be recognised, and the commands of its client.
 
-    The bytes of the frame count as an upload.
+    A frame waits here, where a newer one can take its place, until the service has a place for it.
+    Its bytes count as an upload.
     """
 
     def __init__(self, socket: WebSocket, service: LearnerService, remember: float) -> None:
@@ -72,7 +83,8 @@ class _Stream:
         self._clips = StreamClips(service, remember)
         self._watch, self._version = service.learner.watch(), service.snapshot.version
         self._locates = False
-        self._waiting: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
+        self._waiting: _WaitingFrame | None = None
+        self._came = asyncio.Event()
         self._number = 0
         self._sending = anyio.Lock()
 
@@ -86,14 +98,15 @@ class _Stream:
         except RefusedError as refused:
             await self._send({"frame": self._number, "error": refused.reason})
         else:
-            self._waiting.put_nowait((self._number, frame))
+            self._waiting = _WaitingFrame(self._number, frame, time.monotonic())
+            self._came.set()
 
     def _drop_waiting(self) -> bool:
         """Forget the frame that waits; False if there is none."""
-        if self._waiting.empty():
+        if self._waiting is None:
             return False
-        _, frame = self._waiting.get_nowait()
-        self._service.uploads.give_back(len(frame))
+        self._service.uploads.give_back(len(self._waiting.data))
+        self._waiting = None
         return True
 
     def close(self) -> None:
@@ -104,14 +117,20 @@ class _Stream:
     async def answer_frames(self) -> None:
         """Recognise one frame after the other, until it is cancelled."""
         while True:
-            number, frame = await self._waiting.get()
-            try:
-                answer = await self._answer(frame)
-            except RefusedError as refused:
-                answer = {"error": refused.reason}
-            finally:
-                self._service.uploads.give_back(len(frame))
-            await self._send({"frame": number, **answer})
+            await self._came.wait()
+            async with self._service.stream_places:
+                self._came.clear()
+                frame, self._waiting = self._waiting, None
+                if frame is None:  # it was replaced by one for which there was no room
+                    continue
+                try:
+                    answer = await self._answer(frame.data)
+                except RefusedError as refused:
+                    answer = {"error": refused.reason}
+                finally:
+                    self._service.uploads.give_back(len(frame.data))
+            age = round(time.monotonic() - frame.came_at, 3)
+            await self._send({"frame": frame.number, **answer, "age": age})
             for notice in await self._clips.notices():
                 await self._send(notice)
 

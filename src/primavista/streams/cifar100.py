@@ -6,12 +6,13 @@ batches = stream(data, "class-incremental", first=50, classes_per_batch=10)
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,11 @@ def _read_archive(archive: Path) -> dict[str, bytes]:
     """Read the files out of the archive without unpacking it to disk."""
     read: dict[str, bytes] = {}
     try:
-        with file_errors("read", archive), tarfile.open(archive, "r|gz") as source:
+        with (
+            file_errors("read", archive),
+            gzip.open(archive) as unpacked,
+            tarfile.open(fileobj=cast(BinaryIO, _Bounded(unpacked, archive)), mode="r|") as source,
+        ):
             for count, member in enumerate(source):
                 if count >= MAX_MEMBERS or member.size > MAX_BYTES:
                     raise FileError(
@@ -158,6 +163,22 @@ def _read_archive(archive: Path) -> dict[str, bytes]:
     if missing:
         raise FileError(f"{archive} holds no file {FOLDER}/{missing[0]}. {WHERE}")
     return read
+
+
+class _Bounded:
+    """The unpacked bytes of an archive, and no more than CIFAR-100 can have.
+
+    tarfile reads the name of a file whole, however long it claims to be.
+    """
+
+    def __init__(self, unpacked: gzip.GzipFile, archive: Path) -> None:
+        self._unpacked, self._archive, self._left = unpacked, archive, MAX_BYTES
+
+    def read(self, count: int) -> bytes:
+        self._left -= count
+        if self._left < 0:
+            raise FileError(f"refused to read {self._archive}: it is too large. {WHERE}")
+        return self._unpacked.read(count)
 
 
 def _names(text: bytes, name: str, place: Path) -> list[str]:

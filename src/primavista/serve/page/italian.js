@@ -106,6 +106,7 @@ export const ITALIAN = {
   perhaps: "forse",
   searching: "Ricerca",
   noAnswer: "Nessuna risposta",
+  late: "Le risposte richiedono più di un secondo.",
   found: (count) => (count ? `${count === 1 ? "Trovato" : "Trovati"}: ${objects(count)}` : "Nessun oggetto insegnato trovato"),
   gone: "Il servizio non risponde. Nuovo tentativo; nulla di ciò che è stato imparato va perso.",
   noLocate: "Questo modello non può trovare oggetti in un’immagine; riconosce ciò che è nel riquadro.",

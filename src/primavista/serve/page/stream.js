@@ -3,8 +3,10 @@
 import { Connection } from "./backend.js";
 import * as camera from "./camera.js";
 import { model } from "./objects.js";
+import { TEXTS } from "./texts.js";
 
 const MIN_INTERVAL = 1000 / 25; // milliseconds between two frames
+const MAX_AGE = 1000; // milliseconds from sending a frame to an answer that is shown
 const MAX_WAIT = 5000; // milliseconds between two attempts to connect
 
 export class Stream {
@@ -32,7 +34,8 @@ export class Stream {
 
   receive(said) {
     if (said.frame === undefined) return this.onNotice(said);
-    this.answered(said);
+    clearTimeout(this.late);
+    if (!this.isLate()) this.answered(said);
     setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
   }
 
@@ -51,6 +54,13 @@ export class Stream {
     else this.onResult(said);
   }
 
+  // Says instead of an answer that it takes too long, unless the picture is still the same.
+  isLate() {
+    const late = performance.now() - this.sent > MAX_AGE && this.view !== camera.viewId();
+    if (late) this.answered({ error: TEXTS.late });
+    return late;
+  }
+
   async next() {
     if (!this.connection.open) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
@@ -60,8 +70,10 @@ export class Stream {
     if (this.subject === subject) return void setTimeout(() => this.next(), 20);
     this.subject = subject;
     this.source = camera.sourceId();
+    this.view = camera.viewId();
     const frame = await (locate ? camera.captureWhole() : camera.captureFrame());
     this.sent = performance.now();
+    this.late = setTimeout(() => this.isLate(), MAX_AGE + 1);
     if (this.connection.open) this.connection.send(frame);
   }
 

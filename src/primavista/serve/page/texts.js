@@ -94,6 +94,7 @@ const ENGLISH = {
   perhaps: "perhaps",
   searching: "Searching",
   noAnswer: "No answer",
+  late: "Answers take more than a second.",
   found: (count) => (count ? `Found: ${plural(count, "object")}` : "No taught object found"),
   gone: "The service is not answering. Trying again; nothing that was learned is lost.",
   noLocate: "This model cannot find objects in a picture; it recognises what is in the square.",
