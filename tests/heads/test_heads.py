@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.acil import ACILHead
+from primavista.heads.acil import ACILHead, ACILOptions
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.cwr import consolidate
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
@@ -20,12 +20,12 @@ from primavista.heads.frozen_cwr import (
     softmax,
     temporary_weights,
 )
-from primavista.heads.klda import KLDAHead
+from primavista.heads.klda import KLDAHead, KLDAOptions
 from primavista.heads.lda import LDAHead
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.ranpac import RanPACHead, RanPACStatistics
-from primavista.heads.ridge import RidgeHead
+from primavista.heads.ranpac import RanPACHead, RanPACOptions, RanPACStatistics
+from primavista.heads.ridge import RidgeHead, RidgeOptions
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.conformance import tiny_backbone
@@ -42,14 +42,14 @@ MAKERS = {
     "ncm": lambda: NCMHead(empty(gram=False)),
     "lda": lambda: LDAHead(empty()),
     "lda, shrinkage": lambda: LDAHead(empty(), 0.01),
-    "ridge": lambda: RidgeHead(empty()),
-    "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), expand=9, seed=3),
+    "ridge": lambda: RidgeHead(empty(), RidgeOptions()),
+    "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), RidgeOptions(9), 3),
     "prima": lambda: LessonHead(
         LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty((4, 2)), (1.0, 0.5)
     ),
-    "klda": lambda: KLDAHead(SufficientStatistics.empty(40), 0.05, seed=3),
-    "acil": lambda: ACILHead(SufficientStatistics.empty(40), 0.5, seed=3),
-    "ranpac": lambda: RanPACHead(RanPACStatistics.empty(40), seed=3),
+    "klda": lambda: KLDAHead(SufficientStatistics.empty(40), KLDAOptions(sigma=0.05), 3),
+    "acil": lambda: ACILHead(SufficientStatistics.empty(40), ACILOptions(gamma=0.5), 3),
+    "ranpac": lambda: RanPACHead(RanPACStatistics.empty(40), RanPACOptions(), 3),
     "fecam": lambda: FeCAMHead(ClassMoments.empty(DIM), FeCAMOptions()),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
     "dslda, base_init": lambda: DSLDAHead(StreamingStatistics.empty(DIM), base_init=True),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from primavista.errors import InputError
-from primavista.heads.acil import ACILHead
+from primavista.heads.acil import ACILHead, ACILOptions
 from primavista.heads.fecam import ClassMoments, FeCAMHead, FeCAMOptions
-from primavista.heads.klda import KLDAHead
+from primavista.heads.klda import KLDAHead, KLDAOptions
 from primavista.heads.ranpac import (
     LAMBDAS,
     RanPACHead,
@@ -54,7 +54,7 @@ def everything():
 
 def test_acil_is_the_recursion_of_its_paper():
     """Equations 9 and 10, one batch after the other."""
-    head = taught(ACILHead(SufficientStatistics.empty(WIDTH), gamma=0.3, seed=5))
+    head = taught(ACILHead(SufficientStatistics.empty(WIDTH), ACILOptions(gamma=0.3), 5))
     (w_fe,) = head.drawn(asked())
     assert abs(w_fe).max() <= DIM**-0.5
     assert abs(w_fe).max() > 0.8 * DIM**-0.5
@@ -68,7 +68,7 @@ def test_acil_is_the_recursion_of_its_paper():
 
 
 def test_ranpac_solves_with_the_lambda_of_the_last_batch():
-    head = taught(RanPACHead(RanPACStatistics.empty(WIDTH), seed=5))
+    head = taught(RanPACHead(RanPACStatistics.empty(WIDTH), RanPACOptions(), 5))
     (w_rand,) = head.drawn(asked())
     assert abs(w_rand.std() - 1) < 0.3
     z, columns = list(batches())[-1]
@@ -103,7 +103,7 @@ def test_lambda_is_the_same_from_frames_and_from_features(count):
 
 
 def test_a_single_frame_chooses_no_lambda_and_ranpac_is_not_merged():
-    head = RanPACHead(RanPACStatistics.empty(WIDTH))
+    head = RanPACHead(RanPACStatistics.empty(WIDTH), RanPACOptions())
     head.expand(1)
     head.learn(asked()[:1], np.zeros(1, np.int64), 1)
     assert head.strength == 1
@@ -117,7 +117,7 @@ def test_a_single_frame_chooses_no_lambda_and_ranpac_is_not_merged():
 
 def test_klda_is_lda_by_the_kernel():
     """-(phi - mu)^T pinv(Sigma) (phi - mu) / 2, up to a number of each frame."""
-    head = taught(KLDAHead(SufficientStatistics.empty(WIDTH), sigma=0.05, seed=5))
+    head = taught(KLDAHead(SufficientStatistics.empty(WIDTH), KLDAOptions(sigma=0.05), 5))
     omega, beta = head.drawn(asked())
 
     def phi(z):
@@ -133,7 +133,7 @@ def test_klda_is_lda_by_the_kernel():
 
 
 def test_its_random_features_are_nearly_the_gaussian_kernel():
-    head = KLDAHead(SufficientStatistics.empty(20_000), sigma=0.05, seed=1)
+    head = KLDAHead(SufficientStatistics.empty(20_000), KLDAOptions(sigma=0.05), 1)
     phi = head.features(asked())
     distances = ((asked()[:, None] - asked()[None]) ** 2).sum(2)
     assert abs(phi @ phi.T - np.exp(-0.05 * distances)).max() < 0.03
@@ -141,7 +141,7 @@ def test_its_random_features_are_nearly_the_gaussian_kernel():
 
 def test_klda_leaves_out_directions_without_spread():
     """Frames that are all equal within their class leave nothing to measure distances with."""
-    head = KLDAHead(SufficientStatistics.empty(WIDTH), sigma=0.05)
+    head = KLDAHead(SufficientStatistics.empty(WIDTH), KLDAOptions(sigma=0.05))
     head.expand(2)
     head.learn(np.repeat(asked()[:2], 3, axis=0), np.repeat([0, 1], 3), 1)
     assert head.scores(asked(), 2).tolist() == np.zeros((9, 2)).tolist()

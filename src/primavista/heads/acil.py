@@ -27,7 +27,7 @@ class ACILOptions(ExpandOptions):
 
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> ACILHead:
         """Make the head; see `HeadOptions`."""
-        return ACILHead(SufficientStatistics.empty(self.width(sizes)), self.gamma, seed)
+        return ACILHead(SufficientStatistics.empty(self.width(sizes)), self, seed)
 
 
 class ACILHead(RandomReluHead):
@@ -39,13 +39,11 @@ class ACILHead(RandomReluHead):
 
     Args:
         statistics: The sums of h.
-        gamma: The strength of the regularisation.
+        options: `gamma` is the strength of the regularisation.
         seed: The seed of W_fe.
     """
 
-    def __init__(self, statistics: SufficientStatistics, gamma: float = 0.1, seed: int = 0) -> None:
-        super().__init__(statistics, seed)
-        self.gamma = gamma
+    options: ACILOptions
 
     def draw(self, random: np.random.RandomState, dim: int) -> Drawn:
         """Draw W_fe; see `RandomFeatureHead.draw`."""
@@ -54,4 +52,4 @@ class ACILHead(RandomReluHead):
     @property
     def strength(self) -> float:
         """gamma."""
-        return self.gamma
+        return self.options.gamma

@@ -32,7 +32,7 @@ class KLDAOptions(ExpandOptions):
 
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> KLDAHead:
         """Make the head; see `HeadOptions`."""
-        return KLDAHead(SufficientStatistics.empty(self.width(sizes)), self.sigma, seed)
+        return KLDAHead(SufficientStatistics.empty(self.width(sizes)), self, seed)
 
 
 class KLDAHead(RandomFeatureHead):
@@ -47,20 +47,16 @@ class KLDAHead(RandomFeatureHead):
 
     Args:
         statistics: The sums of phi.
-        sigma: The parameter of the kernel.
+        options: `sigma` is the parameter of the kernel.
         seed: The seed of omega and beta.
     """
 
-    def __init__(
-        self, statistics: SufficientStatistics, sigma: float = 1e-4, seed: int = 0
-    ) -> None:
-        super().__init__(statistics, seed)
-        self.sigma = sigma
+    options: KLDAOptions
 
     def draw(self, random: np.random.RandomState, dim: int) -> Drawn:
         """Draw omega and beta; see `RandomFeatureHead.draw`."""
         width = self.statistics.dim
-        omega = random.standard_normal((dim, width)) * (2 * self.sigma) ** 0.5
+        omega = random.standard_normal((dim, width)) * (2 * self.options.sigma) ** 0.5
         return omega, random.uniform(0, 2 * np.pi, width)
 
     def features(self, z: Array) -> Array:

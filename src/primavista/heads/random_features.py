@@ -44,12 +44,13 @@ class RandomFeatureHead(AnalyticHead):
 
     Args:
         statistics: The sums of h.
+        options: The options of the strategy, which have made this head.
         seed: The seed of W.
     """
 
-    def __init__(self, statistics: SufficientStatistics, seed: int = 0) -> None:
+    def __init__(self, statistics: SufficientStatistics, options: Any, seed: int = 0) -> None:
         super().__init__(statistics)
-        self.seed = seed
+        self.options, self.seed = options, seed
         self._drawn: tuple[int, tuple[Array, ...]] | None = None  # the seed and the arrays
 
     @abstractmethod

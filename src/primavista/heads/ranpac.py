@@ -31,7 +31,7 @@ class RanPACOptions(ExpandOptions):
 
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> RanPACHead:
         """Make the head; see `HeadOptions`."""
-        return RanPACHead(RanPACStatistics.empty(self.width(sizes)), seed)
+        return RanPACHead(RanPACStatistics.empty(self.width(sizes)), self, seed)
 
 
 class RanPACStatistics(SufficientStatistics):

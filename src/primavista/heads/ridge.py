@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -46,7 +46,7 @@ class RidgeOptions(HeadOptions):
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> RidgeHead:
         """Make the head; see `HeadOptions`."""
         statistics = SufficientStatistics.empty(self.expand or sum(sizes))
-        return RidgeHead(statistics, seed=seed, **asdict(self))
+        return RidgeHead(statistics, self, seed)
 
 
 @dataclass(frozen=True)
@@ -106,30 +106,15 @@ class RidgeHead(RandomFeatureHead):
 
     Args:
         statistics: The sums, with a Gram matrix.
-        expand: M, the number of random features; None for the features of the backbone.
-        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
-        rho: The regularisation, in units of the variance of a feature; None for the value with the
-            highest evidence.
+        options: `expand` is M; see `RidgeOptions`.
         seed: The seed of R.
     """
 
-    def __init__(
-        self,
-        statistics: SufficientStatistics,
-        *,
-        expand: int | None = None,
-        balance: float = 1.0,
-        rho: float | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(statistics, seed)
-        self.expand_to = expand
-        self.balance = balance
-        self.rho = rho
+    options: RidgeOptions
 
     def features(self, z: Array) -> Array:
         """Return z, or relu(z R); see `Head.features`."""
-        if self.expand_to is None:
+        if self.options.expand is None:
             return z
         (r,) = self.drawn(z)
         return (float64(z) @ r).clip(0)  # in float32, results would depend on the rest of the batch
@@ -152,11 +137,11 @@ class RidgeHead(RandomFeatureHead):
     def _regression(self, classes: int) -> Regression:
         own = self.statistics
         n, s = own.n[:classes], own.s[:classes]
-        return regression(n, s, own.scatter(), own.frames, self.balance)
+        return regression(n, s, own.scatter(), own.frames, self.options.balance)
 
     def _chosen_rho(self, x: Regression) -> float:
-        if self.rho is not None:
-            return float(self.rho)
+        if self.options.rho is not None:
+            return float(self.options.rho)
         return self.derived.get_or_compute("rho", lambda: choose_rho(x))
 
 
