@@ -7,10 +7,10 @@ from primavista.bench.data import open_cell_data
 from primavista.bench.evaluate import TestSet
 from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
-from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.strategies import registry
 from primavista.strategies.builtin import RENORM
+from primavista.strategies.creation import all_options
 from primavista.strategies.registry import register, strategy_class
 from primavista.streams.core50 import CORe50
 from primavista.streams.dataset import DataSet

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from primavista.bench.local import Inline
 from primavista.bench.plan import load_plan, make_plan
-from primavista.bench.resolve import all_options
 from primavista.bench.run import Suite
 from primavista.bench.tune import choices, grid_plan, plan_text, points, tuned_plan
 from primavista.cli.app import app
@@ -18,6 +17,7 @@ from primavista.errors import InputError
 from primavista.nn.class_rows import Rows
 from primavista.strategies import registry
 from primavista.strategies.base import EmbeddingStrategy, LearnReport
+from primavista.strategies.creation import all_options
 from primavista.strategies.info import StrategyInfo
 
 PLAN = """

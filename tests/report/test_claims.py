@@ -10,16 +10,20 @@ import pytest
 
 from primavista.bench.folder import write_result
 from primavista.bench.plan import load_plan
-from primavista.bench.resolve import all_options
-from primavista.report.claims import CLAIMS, Claim, check_claims, claims_table, comparisons_table
-from primavista.report.comparison import (
+from primavista.report.claims import (
+    CLAIMS,
     MARGIN,
+    Claim,
     Comparison,
     Estimate,
+    check_claims,
+    claims_table,
+    comparisons_table,
     paired_estimate,
     pooled_estimate,
 )
 from primavista.report.read import read_results
+from primavista.strategies.creation import all_options
 
 from .test_report import make_cell
 

@@ -13,14 +13,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from primavista.backbones.spec import Spec
-from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.networks.base import Backbone, build
 from primavista.nn.minibatches import composed_minibatches, generator
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
-from primavista.strategies.creation import create
+from primavista.strategies.creation import all_options, create
 from primavista.strategies.registry import strategy_info
-from primavista.strategies.rehearsal.latents import Cut, LatentMemory
+from primavista.strategies.rehearsal.latent_replay import Cut, LatentMemory
 
 PRESETS = ["latent-replay", "latent-replay-2020", "rehearsal"]
 

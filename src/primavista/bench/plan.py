@@ -27,7 +27,6 @@ from primavista.bench.data import (
     choose_test_set,
 )
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
-from primavista.bench.resolve import all_options
 from primavista.engine.frames import read_frames
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
@@ -36,6 +35,7 @@ from primavista.networks.base import FROM_FUNCTION, Backbone, Precision, build
 from primavista.progress import Progress
 from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
+from primavista.strategies.creation import all_options
 from primavista.strategies.registry import registered, strategy_class, strategy_info
 from primavista.streams.protocols import parse_protocol
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from primavista.bench.resolve import all_options
 from primavista.networks.base import FROM_FUNCTION
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Series, number_range
@@ -12,6 +11,7 @@ from primavista.report.table import Row, Table
 from primavista.report.texts import listed, write_texts
 from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
 from primavista.storage.settings import OptionValue
+from primavista.strategies.creation import all_options
 from primavista.strategies.registry import strategy_info
 
 
