@@ -3,7 +3,7 @@
 
 import { readFileSync } from "node:fs";
 import { centreSquare } from "../../web/learner/frames.js";
-import { Matrix } from "../../web/learner/linear.js";
+import { KERNEL, Matrix, solveShifted, timesTransposed } from "../../web/learner/linear.js";
 import * as prima from "../../web/learner/prima.js";
 
 const matrix = (rows) => new Matrix(rows.length, rows[0]?.length ?? 0, Float64Array.from(rows.flat()));
@@ -42,6 +42,17 @@ const CASES = {
     head.expand(classes);
     head.merge(taught(other), columns);
     return described(head, { classes, shown });
+  },
+  kernel: async () => {
+    const { default: wabt } = await import("../../web/node_modules/wabt/index.js");
+    const text = readFileSync(new URL("../../web/learner/kernel.wat", import.meta.url), "utf8");
+    const { buffer } = (await wabt()).parseWat("kernel.wat", text, { simd: true }).toBinary({});
+    return { made: Buffer.from(buffer).toString("base64"), held: KERNEL };
+  },
+  products: ({ a, b }) => listed(timesTransposed(matrix(a), matrix(b))),
+  solved: ({ g, u, v, shift, b }) => {
+    const fill = (into, stride) => g.forEach((row, i) => into.set(row.slice(0, i + 1), i * stride));
+    return listed(solveShifted(g.length, fill, matrix(u), matrix(v), () => shift, matrix(b)));
   },
   square: ({ size, ...picture }) => centreSquare(picture, size),
 };

@@ -1,5 +1,5 @@
 ;; C <- C + alpha A B^T in float64: the one product that all linear algebra of the learner is made of.
-;; `linear.js` holds this module as text; tests/web/test_kernel.py compares the two.
+;; `linear.js` holds this module as text, which `node tests/web/cases.mjs kernel` prints.
 (module
   (memory (export "memory") 1)
 

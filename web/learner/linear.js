@@ -3,7 +3,7 @@
 // Both are made of one kernel in WebAssembly (kernel.wat), which is about four times as fast as a loop in JavaScript. A matrix
 // that the kernel reads has rows of an even number of numbers, the last one 0 if need be.
 
-const KERNEL =
+export const KERNEL =
   "AGFzbQEAAAABLAVgAXsBfGADf3x7AGAFf3x/f38AYAh/f3x/f39/fwBgCn9/fH9/f39/f38AAwYFAAECAwQFAwEAAQcXAgZtZW1vcnkCAAphZGRQcm9kdWN0" +
   "AAQK1wUFDQAgAP0hACAA/SEBoAsUACAAIAArAwAgASACEACioDkDAAtIAgF/AXsgAiAEaiEFAkADQCACIAVPDQEgBiAC/QAEACAD/QAEAP3yAf3wASEGIAJB" +
   "EGohAiADQRBqIQMMAAsLIAAgASAGEAEL4wICBX8LeyADIAdqIQggAyAEaiEJIAkgBGohCiAKIARqIQsgBSAGaiEMAkADQCADIAhPDQEgBf0ABAAhDSAM/QAE" +
