@@ -65,13 +65,15 @@ async function timed(work) {
   const result = await work();
   return { result, seconds: (performance.now() - began) / 1000 };
 }
-async function lesson(label, chosen, next) {
+async function add(label, chosen) {
   const own = await call("lesson", label);
-  const adding = [];
-  for (const k of chosen) adding.push((await timed(() => call("add", own, frames[k]))).seconds);
+  const seconds = [];
+  for (const k of chosen) seconds.push((await timed(() => call("add", own, frames[k]))).seconds);
+  return { own, seconds };
+}
+async function learn(own, next) {
   const learned = await timed(() => call("learn", own, true));
-  const recognised = await timed(() => call("recognise", frames[next]));
-  return { adding, learned, recognised };
+  return { learned, recognised: await timed(() => call("recognise", frames[next])) };
 }
 """
 
@@ -135,7 +137,8 @@ def measure(objects: int, lessons: int, folder: Path) -> dict[str, dict[str, flo
 
     Returns:
         In the page and in Python: the median seconds per frame, until the lesson is learned and
-        kept, and until the next frame is recognised; the largest difference of the scores.
+        kept, and of the next frame, which is recognised; seconds of the processor; and the largest
+        difference of the scores.
     """
     prepare(folder)
     learner = taught(objects, lessons)
@@ -158,62 +161,78 @@ def measure(objects: int, lessons: int, folder: Path) -> dict[str, dict[str, flo
 def _in_the_page(folder: Path, clips: list[FrameArray]) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
+    found = []
     with served(folder) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        session = browser.new_browser_cdp_session()
+
+        def processor() -> float:
+            told = session.send("SystemInfo.getProcessInfo")["processInfo"]
+            return sum(one["cpuTime"] for one in told if one["type"] == "renderer")
+
         page = browser.new_page()
         page.goto(address)
         opened = page.evaluate(f'() => timed(() => open("taught.pv", {SIZE}))')
         page.evaluate(f"() => warm({WARM})")
-        found = [
-            page.evaluate(
-                "([label, chosen, next]) => lesson(label, chosen, next)",
-                [f"object {k}", [k * LESSON + i for i in range(LESSON)], len(clips) * LESSON],
+        for k in range(len(clips)):
+            chosen = [k * LESSON + i for i in range(LESSON)]
+            marks = [processor()]
+            added = page.evaluate("([l, c]) => add(l, c)", [f"object {k}", chosen])
+            marks.append(processor())
+            wanted = [added["own"], len(clips) * LESSON]
+            learned = page.evaluate("([own, next]) => learn(own, next)", wanted)
+            marks.append(processor())
+            parts = learned["learned"]["result"]["parts"]
+            found.append(
+                {
+                    "per frame": statistics.median(added["seconds"]),
+                    "per frame, processor": (marks[1] - marks[0]) / LESSON,
+                    "learned and kept": learned["learned"]["seconds"],
+                    "of it learning": parts["working"],
+                    "of it saving": parts["saving"],
+                    "next frame": learned["recognised"]["seconds"],
+                    "letting go to recognised, processor": marks[2] - marks[1],
+                }
             )
-            for k in range(len(clips))
-        ]
+            answer = learned["recognised"]["result"]
         browser.close()
-    times = {
-        "opening": opened["seconds"],
-        "per frame": statistics.median(t for one in found for t in one["adding"]),
-        **_medians(
-            [one["learned"]["seconds"] for one in found],
-            [one["recognised"]["seconds"] for one in found],
-        ),
-        "working": statistics.median(one["learned"]["result"]["parts"]["working"] for one in found),
-        "saving": statistics.median(one["learned"]["result"]["parts"]["saving"] for one in found),
-    }
-    return {"times": times, "answer": found[-1]["recognised"]["result"]}
+    return {"times": {"opening": opened["seconds"], **_medians(found)}, "answer": answer}
 
 
 def _in_python(learner: Learner, folder: Path, clips: list[FrameArray]) -> dict[str, Any]:
     began = time.perf_counter()
     learner = Learner.load(folder / "taught.pv", engine="onnx", device="cpu")
     opening = time.perf_counter() - began
-    adding, learned, recognised = [], [], []
+    found = []
     for k, frames in enumerate(clips):
         learner.predict(frames[0])
         lesson = learner.open_lesson()
+        adding, processor = [], time.process_time()
         for frame in frames:
             began = time.perf_counter()
             learner.strategy.features(frame[None])
             adding.append(time.perf_counter() - began)
+        frame_processor = (time.process_time() - processor) / len(frames)
+        for frame in frames:
             lesson.add(frame)
         lesson.prepare()
-        began = time.perf_counter()
+        marks, processor = [time.perf_counter()], time.process_time()
         learner.learn(lesson, f"object {k}")
         learner.save(folder / "python.pv")
-        learned.append(time.perf_counter() - began)
-        began = time.perf_counter()
+        marks.append(time.perf_counter())
         answer = learner.predict(clip(4, 9, 1)[0])
-        recognised.append(time.perf_counter() - began)
-    times = {"opening": opening, "per frame": statistics.median(adding)}
-    return {"times": {**times, **_medians(learned, recognised)}, "answer": answer}
+        marks.append(time.perf_counter())
+        found.append(
+            {
+                "per frame": statistics.median(adding),
+                "per frame, processor": frame_processor,
+                "learned and kept": marks[1] - marks[0],
+                "next frame": marks[2] - marks[1],
+                "letting go to recognised, processor": time.process_time() - processor,
+            }
+        )
+    return {"times": {"opening": opening, **_medians(found)}, "answer": answer}
 
 
-def _medians(learned: list[float], recognised: list[float]) -> dict[str, float]:
-    both = [one + other for one, other in zip(learned, recognised, strict=True)]
-    return {
-        "learned and kept": statistics.median(learned),
-        "next frame": statistics.median(recognised),
-        "letting go to recognised": statistics.median(both),
-    }
+def _medians(found: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(one[name] for one in found) for name in found[0]}

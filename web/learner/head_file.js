@@ -4,7 +4,7 @@
 
 import { Refusal, WRONG_INPUT } from "./errors.js";
 import { array, equalBytes, sameBits, size } from "./learner_file.js";
-import { Matrix, sum } from "./linear.js";
+import { add, Matrix, minus, sum, times } from "./linear.js";
 import { MAX_COUNT } from "./manifest.js";
 import { ClassSums } from "./ncm.js";
 import { LESSONS_KEPT, LessonSample, LessonStatistics, packedPosition } from "./prima.js";
@@ -13,6 +13,7 @@ const MAX_FEATURE = 3.4028234663852886e38; // of float32
 const ROUNDING = 1e-6; // the share by which sums in float64 may fall short of their lower bound
 const MOST_CHANGED = 128; // the most rows of F in a file; with more rows, G itself is stored
 const CHANGE_PRECISION = 2 ** -26; // relative error allowed in the difference of two G
+const BELOW_ZERO = 4; // times this error: how far rounding may take a square in the difference below 0
 
 export function check(condition, name, problem) {
   if (!condition) throw new Refusal(`${name} ${problem}`, WRONG_INPUT);
@@ -141,13 +142,13 @@ const statistics = {
   beside(own, later, arrays) {
     const stored = rowsBeside(statistics.rowsOf(own), statistics.rowsOf(later), arrays);
     if (!stored.has("gram")) return stored;
-    const difference = later.gram.map((x, k) => x - own.gram[k]);
-    const grown = sum(difference) >= 0;
+    let change = minus(later.gram, own.gram);
+    const grown = sum(change) >= 0;
+    if (!grown) change = times(change, -1);
     const factors = [];
     for (const [h, { start, stop }] of own.packed.entries()) {
       const largest = (grown ? later : own).gram.subarray(start, stop);
-      const change = difference.subarray(start, stop).map((x) => (grown ? x : -x));
-      const factor = lowRankFactor(change, own.blocks[h], largest);
+      const factor = lowRankFactor(change.subarray(start, stop), own.blocks[h], largest);
       if (!factor) return stored;
       factors.push(factor);
     }
@@ -184,27 +185,40 @@ function lowRankFactor(packed, dim, largest) {
   const rest = Float64Array.from({ length: dim }, (_, k) => element(k, k));
   const factor = [];
   for (;;) {
-    if (rest.some((x, k) => x < -tolerance[k])) return null;
+    if (rest.some((x, k) => x < -BELOW_ZERO * tolerance[k])) return null;
     let pivot = 0;
     rest.forEach((x, k) => (pivot = x / tolerance[k] > rest[pivot] / tolerance[pivot] ? k : pivot));
     if (rest[pivot] <= tolerance[pivot]) return factor;
     if (factor.length === MOST_CHANGED) return null;
     const root = Math.sqrt(rest[pivot]);
     const row = Float64Array.from({ length: dim }, (_, k) => element(pivot, k));
-    for (const above of factor) above.forEach((x, k) => (row[k] -= above[pivot] * x));
-    row.forEach((x, k) => (row[k] = x / root));
-    row.forEach((x, k) => (rest[k] -= x * x));
+    for (const above of factor) add(row, above, -above[pivot]);
+    for (let k = 0; k < dim; k++) {
+      row[k] /= root;
+      rest[k] -= row[k] * row[k];
+    }
     rest[pivot] = 0;
     factor.push(row);
   }
 }
 
+const written = new WeakMap(); // the bytes of each G that was saved: states do not change, and are saved twice
+
 // The upper five bytes of each number, least significant first; the others are 0 after `shorten`.
 function fiveBytes(numbers) {
-  const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
-  const found = new Uint8Array(5 * numbers.length);
-  for (let k = 0; k < numbers.length; k++) for (let j = 0; j < 5; j++) found[5 * k + j] = bytes[8 * k + 3 + j];
-  return array("uint8", [numbers.length, 5], found);
+  if (!written.has(numbers)) {
+    const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+    const found = new Uint8Array(5 * numbers.length);
+    for (let from = 3, to = 0; to < found.length; from += 8, to += 5) {
+      found[to] = bytes[from];
+      found[to + 1] = bytes[from + 1];
+      found[to + 2] = bytes[from + 2];
+      found[to + 3] = bytes[from + 3];
+      found[to + 4] = bytes[from + 4];
+    }
+    written.set(numbers, array("uint8", [numbers.length, 5], found));
+  }
+  return written.get(numbers);
 }
 
 function fromFiveBytes(name, { data }) {

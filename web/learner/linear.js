@@ -90,7 +90,12 @@ export function dot(x, y) {
   return sum;
 }
 
-export const sum = (x) => x.reduce((total, value) => total + value, 0);
+export function sum(x) {
+  let total = 0;
+  for (let k = 0; k < x.length; k++) total += x[k];
+  return total;
+}
+
 export const even = (length) => length + (length % 2);
 
 // Part of the memory of the kernel: a matrix whose rows have an even number of numbers.
