@@ -19,6 +19,7 @@ from typing import Any
 
 from live_parts.browser import show_film, wide
 from live_parts.process import drawn
+from live_parts.web_learner import measure
 from live_parts.web_page import Visit, file_server, kill_often, live, objects, profile
 from playwright.sync_api import sync_playwright
 
@@ -116,6 +117,15 @@ class Bench:
         spread = [min(seconds), statistics.median(seconds), max(seconds)]
         return {"objects": objects_taught, "let_go_to_known": spread, "lesson": lessons}
 
+    def learner(self, taught: list[tuple[int, int]]) -> dict[str, Any]:
+        """Measure the learner in a worker beside Python, with so many objects and lessons each."""
+        found = {}
+        for count, lessons in taught:
+            place = self.place / f"learner-{count}"
+            place.mkdir()
+            found[f"{count} objects"] = measure(count, lessons, place)
+        return found
+
     def memory(self, lessons: int) -> dict[str, Any]:
         """Measure the memory of the tab's process over many lessons of three objects."""
         visit = self.visit(self.file.as_uri())
@@ -201,6 +211,7 @@ def main() -> None:
             "bytes": lambda: bytes_of(bench.folder, bench.file),
             "loads": bench.loads,
             "feedback": lambda: [bench.feedback(count) for count in (10, 40)],
+            "learner": lambda: bench.learner([(10, 1), (40, 2)]),
             "memory": lambda: bench.memory(given.lessons),
             "kills": lambda: bench.kills(given.kills),
         }

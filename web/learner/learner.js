@@ -5,7 +5,7 @@ import { advise, countAnswers, framesToTest, fromRecords, withIds, withTests } f
 import { quoted, Refusal, WRONG_INPUT } from "./errors.js";
 import { check, checkFinite, headArrays, restoredBeside, restoreHead, storedBeside } from "./head_file.js";
 import { array, decode, encode } from "./learner_file.js";
-import { Matrix } from "./linear.js";
+import { Matrix, sum } from "./linear.js";
 import { manifestToWrite, MAX_COUNT, parseManifest } from "./manifest.js";
 import { checkedName } from "./names.js";
 import { NCMHead } from "./ncm.js";
@@ -17,7 +17,7 @@ const UNDO = "undo/"; // prefix of the arrays of the state before the last chang
 // How each strategy makes its head, and its default threshold.
 const STRATEGIES = new Map([
   ["prima", { make: ({ sizes, priors }) => LessonHead.empty([...sizes], priors), threshold: 0.9 }],
-  ["ncm", { make: ({ sizes }) => NCMHead.empty(sizes[0]), threshold: 0.25 }],
+  ["ncm", { make: ({ sizes }) => NCMHead.empty(sum(sizes)), threshold: 0.25 }],
 ]);
 
 // Everything that a lesson may change: the head, the class id of each of its columns, the number of batches, the name and the number
