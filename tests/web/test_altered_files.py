@@ -16,6 +16,7 @@ from primavista import FileError, Learner
 from primavista.learner.export import export
 from primavista.storage import learner_file as files
 
+pytestmark = pytest.mark.slow
 Change = Callable[[dict[str, Any], dict[str, np.ndarray]], object]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from web_support import node
+from web_support import LEARNER, node
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_text():
+    if not (LEARNER.parent / "node_modules" / "wabt").exists():
+        pytest.skip("needs what npm installs: run `make web`")
     found = node("cases.mjs", "kernel")
     assert found["made"] == found["held"], "put `made` into web/learner/linear.js"
 

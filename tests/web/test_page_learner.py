@@ -17,6 +17,7 @@ from primavista.backbones.reference import generic_frames
 from primavista.media.images import centre_square
 from primavista.storage import learner_file as files
 
+pytestmark = pytest.mark.slow
 SIZE = 192
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "core50_frames.tar"
 

@@ -10,17 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 HERE = Path(__file__).parent
 LEARNER = HERE.parents[1] / "web" / "learner"
 
 
+NEEDED = 20  # the version of Node.js
+
+
+def program() -> str:
+    """Return the path of Node.js; without it, or with an older one, the test is skipped."""
+    found = shutil.which("node")
+    if found:
+        told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True)
+        if int(told.stdout.lstrip("v").partition(".")[0]) >= NEEDED:
+            return found
+    pytest.skip(f"needs Node.js {NEEDED} or later")
+
+
 def node(script: str, *arguments: str, given: Any = None, timeout: float = 600) -> Any:
     """Run a script of this folder with JSON on its standard input; return the JSON it prints."""
-    program = shutil.which("node")
-    assert program, "these tests need Node.js 20 or later (apt-get install nodejs)"
     done = subprocess.run(
-        [program, str(HERE / script), *arguments],
+        [program(), str(HERE / script), *arguments],
         input=json.dumps(given),
         capture_output=True,
         text=True,
@@ -46,7 +58,8 @@ def call_page(
         images: The frames that the calls refer to, N x size x size x 3.
     """
     wasm = RUNTIME / "ort-wasm-simd-threaded.wasm"
-    assert wasm.exists(), "these tests need ONNX Runtime for the web: run `npm ci` in web/"
+    if not wasm.exists():
+        pytest.skip("needs what npm installs: run `make web`")
     given: dict[str, Any] = {
         "wasm": str(wasm),
         "network": str(DATA / "mobilenet_v1_imagenet_fp16.safetensors"),
