@@ -107,7 +107,7 @@ def prepare(folder: Path) -> None:
     runtime = ROOT / "web" / "node_modules" / "onnxruntime-web" / "dist"
     sources = {
         "wasm": runtime / "ort-wasm-simd-threaded.wasm",
-        "network": DATA / "mobilenet_v1_imagenet_fp16.safetensors",
+        "network": DATA / "mobilenet_v1_objects_fp16.safetensors",
         "graph": DATA / "mobilenet_v1.onnx",
         "references": DATA / "generic_references.safetensors",
     }

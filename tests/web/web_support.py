@@ -62,7 +62,7 @@ def call_page(
         pytest.skip("needs what npm installs: run `make web`")
     given: dict[str, Any] = {
         "wasm": str(wasm),
-        "network": str(DATA / "mobilenet_v1_imagenet_fp16.safetensors"),
+        "network": str(DATA / "mobilenet_v1_objects_fp16.safetensors"),
         "graph": str(DATA / "mobilenet_v1.onnx"),
         "references": str(DATA / "generic_references.safetensors"),
         "calls": calls,

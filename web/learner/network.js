@@ -24,7 +24,7 @@ export const GRAPH_ARRAYS = ["onnx/graph", "onnx/facts"]; // a graph that a file
 // What an untaught learner of the package has; `size` is the side of its frames.
 export const shippedSpec = (size) => ({ name: SHIPPED, size, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5], options: SHIPPED_OPTIONS });
 
-// The weights of the package (mobilenet_v1_imagenet_fp16.safetensors) under their names in files.
+// The weights of the package (mobilenet_v1_objects_fp16.safetensors) under their names in files.
 export function shippedWeights(bytes) {
   return new Map([...readSafetensors(bytes)].map(([name, own]) => [BACKBONE + BODY + name, own]));
 }
