@@ -168,7 +168,7 @@ def _in_the_page(folder: Path, clips: list[FrameArray]) -> dict[str, Any]:
 
         def processor() -> float:
             told = session.send("SystemInfo.getProcessInfo")["processInfo"]
-            return sum(one["cpuTime"] for one in told if one["type"] == "renderer")
+            return sum(float(one["cpuTime"]) for one in told if one["type"] == "renderer")
 
         page = browser.new_page()
         page.goto(address)
