@@ -40,7 +40,7 @@ from primavista.backbones.reference import generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.strangers import LessonFamiliarity
 from primavista.networks.base import build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 
 DEFAULT = ("mobilenet_v1", "imagenet")
 SETS = ("core50", "signs", "rendered")

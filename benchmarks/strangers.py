@@ -55,7 +55,7 @@ from torch.nn import functional
 from primavista.heads.open_set import LESSON_THRESHOLD
 from primavista.learner.watch import fused_rank
 from primavista.networks.base import build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 
 LESSONS = (1, 2, 3)
 SOURCES = {"own place": "core50 own place"}  # columns that do not begin with their data

@@ -32,7 +32,7 @@ from primavista.backbones.reference import (
 from primavista.backbones.weights import SHIPPED
 from primavista.heads.prima import LessonSample
 from primavista.networks.base import build, named_weights
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.streams.rendered.renderer import Scene, render
 

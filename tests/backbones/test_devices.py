@@ -11,7 +11,7 @@ from torch import nn
 
 from primavista import InputError, Learner, build_backbone, create
 from primavista.networks.base import device_of
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 FRAMES = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)

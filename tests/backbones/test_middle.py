@@ -13,7 +13,7 @@ from primavista.backbones.places import middle_weights
 from primavista.backbones.spec import Spec
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 
 HALF = (0.5, 0.5, 0.5)
 

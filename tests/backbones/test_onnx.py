@@ -14,7 +14,7 @@ from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies.creation import create
 

@@ -24,7 +24,7 @@ from primavista.errors import InputError
 from primavista.learner.export import export
 from primavista.learner.learner import Learner
 from primavista.networks.base import build, rebuild
-from primavista.networks.middle import MiddleBackbone, blocks_with_maps
+from primavista.networks.places import MiddleBackbone, blocks_with_maps
 from primavista.networks.resnet50 import ResNet50
 
 BRANCHES = ((2, "abc", 64), (3, "abcd", 128), (4, "abcdef", 256), (5, "abc", 512))

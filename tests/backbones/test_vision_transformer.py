@@ -17,7 +17,7 @@ from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.errors import InputError
 from primavista.learner.learner import Learner
 from primavista.networks.base import build, rebuild
-from primavista.networks.middle import (
+from primavista.networks.places import (
     MiddleBackbone,
     as_map,
     blocks_with_maps,

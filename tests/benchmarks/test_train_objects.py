@@ -18,7 +18,7 @@ import train_objects
 
 from primavista.backbones.weights import SOURCES, load_source
 from primavista.networks.base import build
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 from primavista.networks.resnet50 import ResNet50
 
 

@@ -33,8 +33,7 @@ from primavista.learner.locating import (
 )
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.networks.base import build
-from primavista.networks.maps import MapBackbone
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MapBackbone, MiddleBackbone
 from primavista.streams.rendered.backgrounds import paint_background
 from primavista.streams.rendered.renderer import Scene, render
 

@@ -20,7 +20,7 @@ from primavista.arrays import to_numpy
 from primavista.backbones.reference import generic_frames
 from primavista.media.images import centre_square
 from primavista.networks.base import Backbone, build
-from primavista.networks.middle import MiddleBackbone, shipped_reference_of
+from primavista.networks.places import MiddleBackbone, shipped_reference_of
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 

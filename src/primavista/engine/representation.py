@@ -28,7 +28,7 @@ from primavista.errors import InputError, require_extra
 from primavista.heads.caches import Derived
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
-from primavista.networks.maps import MapBackbone
+from primavista.networks.places import MapBackbone
 from primavista.progress import Progress
 
 Engine = Literal["torch", "onnx"]

@@ -19,7 +19,7 @@ from primavista.learner.learner import Learner
 from primavista.learner.strategy import BACKBONE, Arrays
 from primavista.learner.with_torch import TorchRepresentation, equal_strategy
 from primavista.networks.base import Backbone
-from primavista.networks.maps import MapBackbone
+from primavista.networks.places import MapBackbone
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import judge, tells_strangers
 

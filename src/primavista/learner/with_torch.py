@@ -35,7 +35,7 @@ from primavista.learner.strategy import (
 )
 from primavista.media.frames import FrameArray, Frames
 from primavista.networks.base import Backbone, build, named_weights, rebuild
-from primavista.networks.middle import MiddleBackbone
+from primavista.networks.places import MiddleBackbone
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy

@@ -16,7 +16,7 @@ from primavista.backbones.reference import generic_frames
 from primavista.heads.open_set import LESSON_THRESHOLD
 from primavista.heads.prima import LessonHead, PrimaOptions
 from primavista.networks.base import Backbone
-from primavista.networks.middle import MiddleBackbone, shipped_reference_of
+from primavista.networks.places import MiddleBackbone, shipped_reference_of
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.frozen import AnalyticStrategy
 
