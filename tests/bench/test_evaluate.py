@@ -11,6 +11,7 @@ from primavista.bench.metrics import MEASURES, Measures
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.strategies.creation import create
+from primavista.strategies.registry import strategy_class
 from primavista.streams.open import stream as open_stream
 
 
@@ -250,3 +251,16 @@ def test_forward_transfer_says_how_many_frames_it_rests_on(tiny_data, tiny_backb
     asked = sum(label in met for label in stream[5].labels.tolist())
     assert last.measures.transfer_frames == asked
     assert last.measures.transfer_batches == (1 if asked else 0)
+
+
+def test_scores_that_are_not_finite_are_refused(tiny_data, tiny_backbone):
+    """They were counted: the largest of NaN is the first class."""
+
+    class Broken(strategy_class("ncm")):
+        def score_features(self, z):
+            return super().score_features(z) + (torch.nan if len(self.classes) > 3 else 0)
+
+    steps = evaluate(Broken(tiny_backbone), open_stream(tiny_data, "class-incremental"))
+    next(steps)
+    with pytest.raises(InputError, match="Broken gives scores that are NaN or infinite"):
+        list(steps)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -35,14 +33,17 @@ class Retrainable(Protocol):
 
 
 def now(strategy: Strategy) -> float:
-    """Return the time in seconds, after everything that was asked of the device is done.
+    """Return the processor seconds of this process, which do not depend on what else runs.
+
+    On a GPU it is the time after everything that was asked of the device is done.
 
     Args:
         strategy: Its device is waited for.
     """
     if strategy.device.type == "cuda":
         torch.cuda.synchronize(strategy.device)
-    return time.perf_counter()
+        return time.perf_counter()
+    return time.process_time()
 
 
 @dataclass
@@ -99,42 +100,39 @@ class PeakMemory:
     """The most memory that was in use since this object was made, beyond what was in use then.
 
     On a CPU this is the resident memory of the process, which contains mapped files and is read
-    from Linux; on a GPU it is the memory that torch has allocated there. Making another object
-    starts both measurements anew. It first returns the memory that the process has freed to the
-    system: a cell would otherwise reuse the freed memory of an earlier cell, and seem to need none.
+    from Linux; on a GPU it is the memory that torch has allocated there. Only the first object of a
+    process measures anything: a later cell reuses features, frames and memory of an earlier one,
+    and would seem to need none.
 
     Args:
         device: "cpu" or "cuda".
     """
 
+    used: ClassVar[bool] = False
+
     def __init__(self, device: str) -> None:
         self._cuda = device == "cuda"
         self._start: int | None = None
+        if PeakMemory.used:
+            return
+        PeakMemory.used = True
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
             self._start = torch.cuda.memory_allocated()
             return
         with suppress(OSError):
-            _give_back_freed_memory()
             CLEAR.write_text("5")  # the peak begins at what is resident now
             self._start = _status("VmRSS")
 
     @property
     def bytes(self) -> int | None:
-        """The peak beyond the start; None if the system does not report it."""
+        """The peak beyond the start; None if it was not measured."""
         if self._start is None:
             return None
         if self._cuda:
             return max(0, torch.cuda.max_memory_allocated() - self._start)
         peak = _status("VmHWM")
         return None if peak is None else max(0, peak - self._start)
-
-
-def _give_back_freed_memory() -> None:
-    """Return freed memory to the system, if the C library can (glibc)."""
-    gc.collect()
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status(name: str) -> int | None:

@@ -211,6 +211,9 @@ def answers(strategy: Strategy, patterns: Patterns, z: Tensor | None, clock: Clo
         patterns: The frames.
         z: Their features; None if the representation is still learning.
         clock: Charged with the time of solving and of testing.
+
+    Raises:
+        InputError: If a score is not finite.
     """
     if z is not None:
         with clock.charge("solve_seconds"):
@@ -218,7 +221,13 @@ def answers(strategy: Strategy, patterns: Patterns, z: Tensor | None, clock: Clo
     with clock.charge("test_seconds"):
         scores = strategy.scores(patterns.images) if z is None else strategy.score_features(z)
         classes = strategy.classes
-        return classes[scores[:, : len(classes)].argmax(1)].cpu()
+        scores = scores[:, : len(classes)]
+        if not bool(scores.isfinite().all()):
+            raise InputError(
+                f"{type(strategy).__name__} gives scores that are NaN or infinite, from which no "
+                "class follows: check its learning rate and its `score_features`"
+            )
+        return classes[scores.argmax(1)].cpu()
 
 
 def select_patterns(patterns: Patterns, chosen: Tensor) -> Patterns:

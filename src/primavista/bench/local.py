@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -62,11 +63,13 @@ class Processes:
         threads: CPU threads; each cell takes as many as it has.
         gpus: How many GPUs there are.
         per_gpu: How many cells run at a time on each GPU.
+        fresh: Each cell has a process of its own, so that its peak memory can be measured.
     """
 
     threads: int
     gpus: int = 0
     per_gpu: int = 1
+    fresh: bool = False
 
     def places(self, cell: Cell) -> int:
         """Return how many cells like this one run at a time.
@@ -102,7 +105,7 @@ class Processes:
                     event = worker.receive()
                     on_event(event)
                     if event.kind in ("done", "failed"):
-                        if waiting and worker.process.is_alive():
+                        if waiting and not self.fresh and worker.process.is_alive():
                             worker.take(waiting.popleft())
                         else:
                             workers.remove(worker)
@@ -203,6 +206,7 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: requests.append(number))
+    gc.freeze()  # the imported modules, which later collections then need not search
     try:
         while job := _next_job(pipe, requests):
             run_cell(job, settings, pipe.send, lambda: bool(requests))

@@ -50,6 +50,7 @@ def run(
     on: str = "local",
     threads: Threads = 0,
     per_gpu: Annotated[int, typer.Option(min=1)] = 2,
+    fresh: bool = False,
     deterministic: bool = False,
 ) -> None:
     """Run the cells of a plan that are not done. A failed cell does not stop the others; the exit
@@ -61,6 +62,7 @@ def run(
         groups: Only this group; repeatable.
         on: local, inline (this process), ray, or ray://HOST:PORT.
         per_gpu: Cells at a time on each GPU.
+        fresh: Each cell in a process of its own, which takes longer: all report their peak memory.
     """
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
@@ -68,7 +70,7 @@ def run(
     own = _import_own_code(chosen, plan)
     again = " ".join(("primavista", *(f"--register {name}" for name in own)))
     suite = make_suite(chosen, folder, groups or (), shared_data=not out)
-    executor = make_executor(on, threads, per_gpu)
+    executor = make_executor(on, threads, per_gpu, fresh)
     console = Console()
     failed = run_with_progress(console, suite, executor)
     print_learning_warnings(console, suite)

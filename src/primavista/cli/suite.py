@@ -52,13 +52,14 @@ def make_suite(
         return Suite(plan, folder, groups, settings, bar)
 
 
-def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
+def make_executor(on: str, threads: int, per_gpu: int, fresh: bool = False) -> Executor:
     """Return the executor that runs the cells.
 
     Args:
         on: local, inline, ray, or ray://HOST:PORT.
         threads: CPU threads of this machine to use; 0: one per processor.
         per_gpu: Cells that run at a time on each GPU.
+        fresh: Each cell has a process of its own, on this machine.
 
     Raises:
         InputError: If there is no such place.
@@ -73,7 +74,7 @@ def make_executor(on: str, threads: int, per_gpu: int) -> Executor:
         from primavista.backbones.onnx import usable_cores
         from primavista.bench.local import Processes
 
-        return Processes(threads or usable_cores(), torch.cuda.device_count(), per_gpu)
+        return Processes(threads or usable_cores(), torch.cuda.device_count(), per_gpu, fresh)
     if on == "ray" or on.startswith("ray://"):
         from primavista.bench.ray import RayCluster
 

@@ -223,17 +223,9 @@ def pairwise_table(name: str, series: Sequence[Series]) -> Table:
     return Table(name, title, columns, tuple(rows), notes, digits=3)
 
 
-# Columns of costs: the field, and which values are better.
-TIMES: dict[str, tuple[str, Better | None]] = {
-    "learning": ("learn_seconds", "low"),
-    "solving": ("solve_seconds", None),
-    "testing": ("test_seconds", "low"),
-}
-SIZES: dict[str, tuple[str, Better | None]] = {
-    "data": ("stored_bytes", None),
-    "state": ("state_bytes", None),
-    "peak memory": ("peak_bytes", "low"),
-}
+# Columns of costs. None has a best value in bold: times are not equal to the last digit.
+TIMES = {"learning": "learn_seconds", "solving": "solve_seconds", "testing": "test_seconds"}
+SIZES = {"data": "stored_bytes", "state": "state_bytes", "peak memory": "peak_bytes"}
 
 
 def efficiency_table(name: str, series: Sequence[Series]) -> Table:
@@ -243,11 +235,10 @@ def efficiency_table(name: str, series: Sequence[Series]) -> Table:
     is_short = max((mean.mean for mean in means if mean), default=0.0) < SHORT
     unit, scale = ("s", 1.0) if is_short else ("min", 60.0)
     columns = [PROTOCOL, STRATEGY, RUNS]
-    for title, (time, better) in TIMES.items():
-        value = partial(_seconds, time=time, scale=scale)
-        columns.append(Column(f"{title} ({unit})", value, better))
-    for title, (size, better) in SIZES.items():
-        columns.append(Column(f"{title} (MB)", partial(_megabytes, field=size), better))
+    for title, time in TIMES.items():
+        columns.append(Column(f"{title} ({unit})", partial(_seconds, time=time, scale=scale)))
+    for title, size in SIZES.items():
+        columns.append(Column(f"{title} (MB)", partial(_megabytes, field=size)))
     for kind in ("learning", "predicting"):
         columns.append(Column(f"{kind} (MFLOP per frame)", partial(_operations, kind=kind)))
     table = series_table(name, "Run time and memory", done, columns, 3)
