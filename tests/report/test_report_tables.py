@@ -301,8 +301,8 @@ def test_a_change_that_no_preset_names_is_listed_and_not_denied_in_the_methods(
     assert row["other than the preset"] == "norm bn instead of brn; minibatch 7 instead of 128"
     methods = (tmp_path / "methods.txt").read_text("utf-8")
     assert (
-        "Hyperparameters are those of primavista's presets, except where the table of "
-        "hyperparameters says otherwise."
+        "Hyperparameters are those of primavista's presets for these protocols, except where the "
+        "table of hyperparameters says otherwise."
     ) in methods
 
 
