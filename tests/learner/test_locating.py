@@ -277,6 +277,17 @@ def test_every_analytic_strategy_locates(strategy):
         assert 0 <= one.box.top < one.box.bottom <= 96
 
 
+def test_the_empty_background_is_not_located():
+    learner = taught("ncm")
+    frame = np.full((96, 128, 3), 128, np.uint8)
+    frame[16:80, 32:96] = pattern("green", 99)
+    before = learner.locate(frame, threshold=0)
+    background = before[0].label
+    learner.rename(background, "nothing")
+    found = learner.locate(frame, threshold=0)
+    assert found == [one for one in before if one.label != background]
+
+
 @pytest.mark.parametrize("strategy", ["prima", "dslda", "ncm", "lda", "ridge", "cwr*"])
 def test_windows_are_judged_as_frames_are(strategy):
     strategy = taught(strategy)._state.strategy
