@@ -17,17 +17,54 @@ from primavista.serve.asgi import create_app  # noqa: E402
 from primavista.serve.learner_service import LearnerService  # noqa: E402
 
 
+def small_service(folder: Path) -> LearnerService:
+    learner = tiny()
+    learner.save(folder / "kitchen.pv")
+    return LearnerService(learner, folder / "kitchen.pv", SMALL)
+
+
+def client_of(service: LearnerService) -> TestClient:
+    return TestClient(create_app(service), base_url="http://localhost")
+
+
+def teach(client: TestClient) -> TestClient:
+    for name in COLOURS:
+        taught = client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name))
+        assert taught.json()["state"] == "done"
+    return client
+
+
 @pytest.fixture
 def service(tmp_path) -> LearnerService:
-    learner = tiny()
-    learner.save(tmp_path / "kitchen.pv")
-    return LearnerService(learner, tmp_path / "kitchen.pv", SMALL)
+    return small_service(tmp_path)
 
 
 @pytest.fixture
 def client(service):
-    with TestClient(create_app(service), base_url="http://localhost") as opened:
+    with client_of(service) as opened:
         yield opened
+
+
+@pytest.fixture
+def taught(client):
+    return teach(client)
+
+
+@pytest.fixture(scope="module")
+def shared_service(tmp_path_factory) -> LearnerService:
+    """One for the tests of a module that change nothing; and so are the next two."""
+    return small_service(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture(scope="module")
+def shared_client(shared_service):
+    with client_of(shared_service) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared_taught(shared_client):
+    return teach(shared_client)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +81,3 @@ def browser(playwright):
     made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
     yield made
     made.close()
-
-
-@pytest.fixture
-def taught(client):
-    for name in COLOURS:
-        taught = client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name))
-        assert taught.json()["state"] == "done"
-    return client

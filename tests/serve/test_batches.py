@@ -33,11 +33,11 @@ def clip() -> bytes:
     return file.getvalue()
 
 
-def test_a_video_has_one_answer(taught, service, clip, tmp_path):
-    answer = taught.post("/api/predict", files={"video": clip})
+def test_a_video_has_one_answer(shared_taught, shared_service, clip, tmp_path):
+    answer = shared_taught.post("/api/predict", files={"video": clip})
     assert answer.status_code == 200, answer.text
     (tmp_path / "clip.mp4").write_bytes(clip)
-    expected = Learner.load(service.path, device="cpu").predict(tmp_path / "clip.mp4")
+    expected = Learner.load(shared_service.path, device="cpu").predict(tmp_path / "clip.mp4")
     said = answer.json()
     assert (said["label"], said["known"]) == (expected.label, expected.known)
     assert {one["label"]: one["share"] for one in said["scores"]} == pytest.approx(
@@ -46,29 +46,29 @@ def test_a_video_has_one_answer(taught, service, clip, tmp_path):
     assert said["version"] == 3
 
 
-def test_a_batch_has_one_answer_per_frame(taught):
+def test_a_batch_has_one_answer_per_frame(shared_taught):
     shown = ["mug", "cup", "kettle", "cup"]
     files = [("frames", picture(name, 90 + k)) for k, name in enumerate(shown)]
-    said = taught.post("/api/predict/batch", files=files).json()
+    said = shared_taught.post("/api/predict/batch", files=files).json()
     assert len(said["frames"]) == len(shown)
     for k, name in enumerate(shown):
-        alone = taught.post("/api/predict", files={"frame": picture(name, 90 + k)}).json()
+        alone = shared_taught.post("/api/predict", files={"frame": picture(name, 90 + k)}).json()
         assert said["frames"][k]["label"] == alone["label"]
         assert said["frames"][k]["confidence"] == pytest.approx(alone["confidence"], abs=1e-5)
 
 
-def test_what_is_no_batch_and_no_video_is_refused(taught, clip):
-    assert taught.post("/api/predict/batch").status_code == 422
+def test_what_is_no_batch_and_no_video_is_refused(shared_taught, clip):
+    assert shared_taught.post("/api/predict/batch").status_code == 422
     broken = [("frames", picture("cup", 1)), ("frames", b"no picture")]
-    refused = taught.post("/api/predict/batch", files=broken)
+    refused = shared_taught.post("/api/predict/batch", files=broken)
     assert refused.status_code == 422
     assert "frame 2" in refused.json()["detail"]
     many = [("frames", picture("cup", 1))] * 601
-    assert taught.post("/api/predict/batch", files=many).status_code == 413
+    assert shared_taught.post("/api/predict/batch", files=many).status_code == 413
     both = {"frame": picture("cup", 1), "video": clip}
     for files in (both, {"video": b"no video"}):
-        assert taught.post("/api/predict", files=files).status_code == 422
-    assert "either a frame or a video" in taught.post("/api/predict").json()["detail"]
+        assert shared_taught.post("/api/predict", files=files).status_code == 422
+    assert "either a frame or a video" in shared_taught.post("/api/predict").json()["detail"]
 
 
 def test_wait_answers_200_if_it_is_done_and_202_if_not(client):

@@ -21,12 +21,12 @@ def two_halves(kind: str = "PNG", **options) -> bytes:
     return file.getvalue()
 
 
-def test_objects_of_a_picture_are_those_of_the_learner_as_shares(taught, service):
-    answer = taught.post("/api/locate", files={"frame": two_halves()})
+def test_objects_of_a_picture_are_those_of_the_learner_as_shares(shared_taught, shared_service):
+    answer = shared_taught.post("/api/locate", files={"frame": two_halves()})
     assert answer.status_code == 200, answer.text
     said = answer.json()
     pixels = np.array(Image.open(io.BytesIO(two_halves())))
-    expected = Learner.load(service.path, device="cpu").locate(pixels)
+    expected = Learner.load(shared_service.path, device="cpu").locate(pixels)
     assert [one["label"] for one in said["objects"]] == [one.label for one in expected]
     assert said["objects"]
     assert said["version"] == 3
@@ -36,23 +36,23 @@ def test_objects_of_a_picture_are_those_of_the_learner_as_shares(taught, service
         assert tuple(one["box"].values()) == pytest.approx(shares, abs=1e-6)
 
 
-def test_a_picture_that_lies_on_its_side_is_searched_upright(taught, service):
+def test_a_picture_that_lies_on_its_side_is_searched_upright(shared_taught, shared_service):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees
     data = two_halves("JPEG", exif=exif, quality=95)
-    said = taught.post("/api/locate", files={"frame": data}).json()
+    said = shared_taught.post("/api/locate", files={"frame": data}).json()
     upright = np.array(Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_270))
     assert upright.shape == (128, 64, 3)
-    expected = Learner.load(service.path, device="cpu").locate(upright)
+    expected = Learner.load(shared_service.path, device="cpu").locate(upright)
     assert expected
     assert [one["box"]["bottom"] for one in said["objects"]] == pytest.approx(
         [one.box.bottom / 128 for one in expected]
     )
 
 
-def test_what_cannot_be_searched_is_refused(taught, service):
-    assert taught.post("/api/locate", files={"frame": b"no image"}).status_code == 422
-    assert taught.post("/api/locate").status_code == 422
+def test_what_cannot_be_searched_is_refused(shared_taught, shared_service):
+    assert shared_taught.post("/api/locate", files={"frame": b"no image"}).status_code == 422
+    assert shared_taught.post("/api/locate").status_code == 422
 
 
 def test_a_strategy_that_cannot_locate_is_refused_with_409(tmp_path):
@@ -71,8 +71,8 @@ def test_a_strategy_that_cannot_locate_is_refused_with_409(tmp_path):
     assert "frozen" in said.json()["detail"]
 
 
-def test_a_stream_has_boxes_after_they_were_switched_on(taught):
-    with taught.websocket_connect("ws://localhost/api/stream") as socket:
+def test_a_stream_has_boxes_after_they_were_switched_on(shared_taught):
+    with shared_taught.websocket_connect("ws://localhost/api/stream") as socket:
 
         def ask() -> dict:
             socket.send_bytes(two_halves())
@@ -87,7 +87,7 @@ def test_a_stream_has_boxes_after_they_were_switched_on(taught):
         again = ask()
     assert "objects" not in plain
     assert "objects" not in again
-    alone = taught.post("/api/locate", files={"frame": two_halves()}).json()
+    alone = shared_taught.post("/api/locate", files={"frame": two_halves()}).json()
     assert found["objects"] == alone["objects"]
     assert set(plain) == set(found) - {"objects"}
 

@@ -39,8 +39,8 @@ def guarded(tmp_path):
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:8765", "127.0.0.1:1", "[::1]:8765", "192.168.0.3"]
 )
-def test_addresses_and_names_of_this_machine_are_answered(client, host):
-    assert client.get("/api/model", headers={"Host": host}).status_code == 200
+def test_addresses_and_names_of_this_machine_are_answered(shared_client, host):
+    assert shared_client.get("/api/model", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_addresses_and_names_of_this_machine_are_answered(client, host):
         "[",
     ],
 )
-def test_other_names_are_refused(client, host):
+def test_other_names_are_refused(shared_client, host):
     """A page whose name is made to lead here (DNS rebinding) asks by its own name."""
-    assert client.get("/api/model", headers={"Host": host}).status_code == 403
+    assert shared_client.get("/api/model", headers={"Host": host}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes(client)
     assert str(SMALL.body_bytes) in refused.json()["detail"]
 
 
-def test_every_answer_is_hardened(client):
+def test_every_answer_is_hardened(shared_client):
     for path in ("/", "/api/model", "/nothing", "/page/main.js"):
-        headers = client.get(path).headers
+        headers = shared_client.get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "script-src 'self'" in policy
@@ -179,12 +179,14 @@ def test_every_answer_is_hardened(client):
         assert headers["referrer-policy"] == "no-referrer"
         assert "camera=(self)" in headers["permissions-policy"]
     assert (
-        client.get("/api/model", headers={"Host": "evil.example"}).headers["x-content-type-options"]
+        shared_client.get("/api/model", headers={"Host": "evil.example"}).headers[
+            "x-content-type-options"
+        ]
         == "nosniff"
     )
 
 
-def test_no_path_reaches_the_file_system(client):
+def test_no_path_reaches_the_file_system(shared_client):
     for path in (
         "/page/../app.py",
         "/page/..%2fapp.py",
@@ -193,7 +195,7 @@ def test_no_path_reaches_the_file_system(client):
         "/page/%00",
         "/page/app.py",
     ):
-        assert client.get(path).status_code == 404
+        assert shared_client.get(path).status_code == 404
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_has_no_inline_script():
