@@ -178,7 +178,7 @@ def test_changes_are_those_of_python(both, tmp_path):
             lesson(3, "cup"),
             change("rename", label="mug", to="unknown"),
             change("rename", label="mug", to="cup"),
-            change("rename", label="mug", to=" beaker "),
+            change("rename", label=" mug", to=" beaker "),
             change("merge", **merging),
             change("merge", **merging),
             change("forget", label="cup"),

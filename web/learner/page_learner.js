@@ -2,7 +2,7 @@
 // The answers have the fields of the service's (serve/schemas.py).
 
 import { NOTHING } from "./coach.js";
-import { Refusal, WRONG_INPUT, WRONG_STATE } from "./errors.js";
+import { quoted, Refusal, WRONG_INPUT, WRONG_STATE } from "./errors.js";
 import { lessonId, rgb } from "./frames.js";
 import { Journal } from "./journal.js";
 import { Learner, stacked } from "./learner.js";
@@ -125,7 +125,7 @@ export class PageLearner {
 
   async check(label, frames) {
     const name = checkedName(label, this.learner.labels);
-    if (!this.learner.labels.includes(name)) throw new Refusal(`'${name}' was not taught, so it cannot be checked`);
+    if (!this.learner.labels.includes(name)) throw new Refusal(`${quoted(name)} was not taught, so it cannot be checked`);
     const counts = new Map();
     for (const one of this.learner.predictions(await this.stackedFeatures(frames))) {
       const isKnown = one.answer === "known" && one.label !== NOTHING;
@@ -206,9 +206,10 @@ export class PageLearner {
 
   async change(kind, fields) {
     const draft = this.learner.copy();
-    const { label } = fields;
+    const label = fields.label === undefined ? undefined : checkedName(fields.label, draft.labels);
+    const renamed = fields.to === undefined ? undefined : checkedName(fields.to);
     const changes = {
-      rename: () => draft.rename(label, fields.to),
+      rename: () => draft.rename(label, renamed),
       forget: () => draft.forget(label),
       threshold: () => this.setThreshold(draft, fields.threshold),
       merge: async () => draft.merge(await this.load(new Uint8Array(fields.file), fields.name)),
@@ -219,7 +220,6 @@ export class PageLearner {
     if (!(kind in changes)) throw new Refusal(`there is no change ${kind}`, WRONG_INPUT);
     await changes[kind]();
     if (kind === "threshold") return this.keepAs(draft, {});
-    const renamed = kind === "rename" ? draft.now.names.get([...this.learner.now.names].find(([, own]) => own === label)[0]) : undefined;
     await this.keep(draft, kind === "merge" ? null : { label, renamed });
     return this.model();
   }
