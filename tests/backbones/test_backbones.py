@@ -335,3 +335,27 @@ def test_a_spec_builds_the_same_shape_again():
     )
     with torch.no_grad():
         assert again.eval()(frame).equal(net.eval()(frame))
+
+
+def test_an_output_of_transformers_gives_its_pooled_features():
+    """A model of that package returns an object with several tensors."""
+
+    class Output:
+        def __init__(self, maps):
+            self.last_hidden_state = maps
+            self.pooler_output = maps.mean((2, 3), keepdim=True)  # N x D x 1 x 1, as ResNetModel
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 5, 3, 2)
+
+        def forward(self, x):
+            return Output(self.stem(x))
+
+    model = Model()
+    backbone = build(model, size=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    frames = torch.randint(0, 256, (2, 16, 16, 3), dtype=torch.uint8)
+    expected = model.stem(frames.permute(0, 3, 1, 2) / 255).mean((2, 3))
+    assert backbone.dim == 5
+    assert torch.allclose(backbone(frames), expected, atol=1e-6)

@@ -62,8 +62,8 @@ class Backbone(nn.Module):
     are always float32. The body may be on any device; the backbone is made on the same device.
 
     Args:
-        body: A network from N x 3 x H x W to N x D or N x D x h x w. It becomes part of the
-            backbone; it is not copied.
+        body: A network from N x 3 x H x W to N x D, N x D x h x w, or an output of the package
+            transformers with `pooler_output`. It becomes part of the backbone; it is not copied.
         spec: The size of the images and their normalisation.
         body_dim: The number of features of the body, if known; otherwise it is determined by
             computing the features of one image.
@@ -103,7 +103,7 @@ class Backbone(nn.Module):
         # an NHWC array viewed as NCHW is already channels-last
         x = frames.permute(0, 3, 1, 2) * self.scale + self.shift
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            z: Tensor = self.body(x if self.channels_last else x.contiguous())
+            z = pooled(self.body(x if self.channels_last else x.contiguous()))
         z = global_average_pool(z) if z.ndim == 4 else z
         return z.to(torch.promote_types(z.dtype, torch.float32))
 
@@ -126,6 +126,12 @@ class Backbone(nn.Module):
         if z.ndim != 2 or len(z) != 1:
             raise InputError(f"{needs} gave {tuple(z.shape)}")
         return int(z.shape[1])
+
+
+def pooled(output: Any) -> Tensor:
+    """Return the pooled features of an output of the package transformers; of others, itself."""
+    found: Tensor = getattr(output, "pooler_output", output)
+    return found
 
 
 def build(
