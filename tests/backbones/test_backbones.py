@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from primavista import InputError
 from primavista.backbones import weights
