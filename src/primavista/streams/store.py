@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from primavista.arrays import chosen_rows, like_indices
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
@@ -201,6 +200,8 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
             )
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
+        from pydantic import TypeAdapter  # a stream in memory is evaluated without it
+
         index = TypeAdapter(StoreIndex).validate_json(json.dumps(record["plan"]), strict=True)
         return index, list(record["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
