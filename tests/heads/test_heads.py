@@ -16,7 +16,6 @@ from primavista.heads.fecam import ClassMoments, FeCAMHead, FeCAMOptions
 from primavista.heads.frozen_cwr import (
     ConsolidatedWeights,
     FrozenCWRHead,
-    Training,
     softmax,
     temporary_weights,
 )
@@ -30,6 +29,7 @@ from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.creation import create
+from primavista.strategies.options import CWROptions, DSLDAOptions
 
 DIM = 6
 
@@ -51,8 +51,10 @@ MAKERS = {
     "acil": lambda: ACILHead(SufficientStatistics.empty(40), ACILOptions(gamma=0.5), 3),
     "ranpac": lambda: RanPACHead(RanPACStatistics.empty(40), RanPACOptions(), 3),
     "fecam": lambda: FeCAMHead(ClassMoments.empty(DIM), FeCAMOptions()),
-    "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
-    "dslda, base_init": lambda: DSLDAHead(StreamingStatistics.empty(DIM), base_init=True),
+    "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), DSLDAOptions(open_set=True)),
+    "dslda, base_init": lambda: DSLDAHead(
+        StreamingStatistics.empty(DIM), DSLDAOptions(base_init=True)
+    ),
 }
 MERGED = [name for name in MAKERS if not name.startswith(("dslda", "ranpac", "fecam"))]
 
@@ -163,8 +165,8 @@ def test_rows_grow_and_drop():
 def test_cwr_on_frozen_features_by_hand():
     """Two frames, one step: softmax(0) is 1/2, so g_0 = (z_1 - z_0) / 4 and g_1 = -g_0."""
     arrays = {"cw": np.zeros((2, 2), np.float32), "past": np.zeros(2, np.float32)}
-    training = Training(lr=1.0, epochs=1, minibatch=2, momentum=0.9, weight_decay=0.0, seed=0)
-    head = FrozenCWRHead(ConsolidatedWeights(arrays), training)
+    options = CWROptions(lr=1.0, epochs=1, minibatch=2, momentum=0.9, weight_decay=0.0)
+    head = FrozenCWRHead(ConsolidatedWeights(arrays), options, seed=0)
     z = np.array([[4.0, 0.0], [0.0, 8.0]], np.float32)
     head.expand(2)
     head.learn(z, np.array([0, 1]), 2)

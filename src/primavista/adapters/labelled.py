@@ -113,6 +113,6 @@ class LabelledHead:
         assert isinstance(self.head, DSLDAHead)
         own = self.head.statistics
         mu = own.mu[: len(self.labels)]
-        a = shrunk_covariance(own.scatter, own.frames, self.head.shrinkage)
+        a = shrunk_covariance(own.scatter, own.frames, self.head.options.shrinkage)
         w = solve_positive_definite(a, mu.T).T
         return w, lda_offsets(w, mu)

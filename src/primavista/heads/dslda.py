@@ -8,7 +8,7 @@ and torch arrays alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -104,29 +104,20 @@ class DSLDAHead(Head):
 
     Args:
         statistics: Means, counts and Sigma.
-        shrinkage: eps.
-        base_init: True to begin with the OAS covariance of the first batch, as the authors do.
-        open_set: True to compute how familiar frames are.
+        options: Those of DSLDA: `shrinkage` is eps; with `base_init` it begins with the OAS
+            covariance of the first batch, as the authors do; with `open_set` it computes how
+            familiar frames are.
     """
 
     COLUMNS_ON_CPU: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        statistics: StreamingStatistics,
-        shrinkage: float = 1e-4,
-        base_init: bool = False,
-        open_set: bool = False,
-    ) -> None:
+    def __init__(self, statistics: StreamingStatistics, options: Any) -> None:
         super().__init__({"statistics": statistics})
-        self.statistics = statistics
-        self.shrinkage = shrinkage
-        self.base_init = base_init
-        self.open_set = open_set
+        self.statistics, self.options = statistics, options
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
         own, z = self.statistics, float64(z)
-        if self.base_init and own.frames == 0:
+        if self.options.base_init and own.frames == 0:
             self._begin(z, columns)
         else:
             own.set_frames(lda_update(own.mu, own.n, own.scatter, own.frames, z, columns))
@@ -157,7 +148,7 @@ class DSLDAHead(Head):
         """
         own = self.statistics
         mu = own.mu[:classes]
-        a = shrunk_covariance(own.scatter, own.frames, self.shrinkage)
+        a = shrunk_covariance(own.scatter, own.frames, self.options.shrinkage)
         w = solve_positive_definite(a, mu.T).T
         return float32(w), float32(lda_offsets(w, mu))
 
@@ -167,12 +158,12 @@ class DSLDAHead(Head):
         The fixed shrinkage of 1e-4 is too small if there are fewer frames than features. The
         covariance is shrunk towards at least `shrinkage` times the identity.
         """
-        if not self.open_set:
+        if not self.options.open_set:
             return None
         own = self.statistics
         mu, scatter, t = own.mu[:classes], own.scatter, max(own.frames, 1)
         eps, m = oas(scatter / t, t)
-        target = max(m, self.shrinkage)
+        target = max(m, self.options.shrinkage)
         precision, _ = lda_weights(identity(len(scatter), scatter), scatter, t, eps, target)
         return mahalanobis_familiarity(mu @ precision, mu, precision, scatter / t, t)
 

@@ -7,7 +7,7 @@ without automatic differentiation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,32 +22,11 @@ from primavista.arrays import (
 )
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, Familiarity, Head
-from primavista.heads.cwr import Consolidation, WPast, consolidate
+from primavista.heads.cwr import Consolidation, consolidate
 from primavista.heads.open_set import mahalanobis_familiarity
 from primavista.heads.shuffling import minibatch_count, permutation, seed_of
 from primavista.heads.statistics import SufficientStatistics
 from primavista.storage.validate import ArrayChecks
-
-
-@dataclass(frozen=True)
-class Training:
-    """The hyperparameters of stochastic gradient descent on tw.
-
-    Args:
-        lr: The learning rate eta.
-        epochs: Passes over a batch.
-        minibatch: The largest number of patterns per step.
-        momentum: mu.
-        weight_decay: wd.
-        seed: Seeds the order of the patterns, together with batch and epoch.
-    """
-
-    lr: float
-    epochs: int
-    minibatch: int
-    momentum: float
-    weight_decay: float
-    seed: int
 
 
 class ConsolidatedWeights(ClassArrays):
@@ -81,25 +60,20 @@ class FrozenCWRHead(Head):
 
     Args:
         weights: cw and past.
-        training: The hyperparameters of training tw.
-        consolidation: The algorithm, `cwr*` or `cwr+`.
-        wpast: `sqrt` as in the paper, or `ratio`, which omits the square root.
+        options: Those of CWR: the algorithm, the rule for wpast, and how tw is trained.
+        seed: The seed of the order of the patterns, together with batch and epoch.
         seen: The means of the classes, to recognise strangers; None if this is not needed.
     """
 
     def __init__(
         self,
         weights: ConsolidatedWeights,
-        training: Training,
-        consolidation: Consolidation = "cwr*",
-        wpast: WPast = "sqrt",
+        options: Any,
+        seed: int,
         seen: SufficientStatistics | None = None,
     ) -> None:
         super().__init__({"head": weights} if seen is None else {"head": weights, "seen": seen})
-        self.weights = weights
-        self.training = training
-        self.consolidation: Consolidation = consolidation
-        self.wpast: WPast = wpast
+        self.weights, self.options, self.seed = weights, options, seed
         self.seen = seen
 
     def expand(self, classes: int) -> None:
@@ -122,17 +96,18 @@ class FrozenCWRHead(Head):
         cw, past = self.weights.cw, self.weights.past
         found = np.unique(to_numpy(columns), return_counts=True)
         present, cur = (to_library_of(numbers, cw) for numbers in found)
-        tw = temporary_weights(cw, present, self.consolidation)  # line 7
-        losses = train(tw, z, columns, i, self.training)  # lines 8 and 10
+        options = self.options
+        tw = temporary_weights(cw, present, options.head)  # line 7
+        losses = train(tw, z, columns, i, options, self.seed)  # lines 8 and 10
         counts = float32(cur)
-        consolidate(cw, past, tw[present], present, counts, self.consolidation, self.wpast)
+        consolidate(cw, past, tw[present], present, counts, options.head, options.wpast)
         if self.seen is not None:
             self.seen.add(z, columns)
         return losses
 
     def scores(self, z: Array, classes: int) -> Array:
         """Score features by cw; see `Head.scores`."""
-        return cwr_scores(self.weights.cw[:classes], z)
+        return z @ self.weights.cw[:classes].T  # line 15
 
     def _familiarity(self, classes: int) -> Familiarity | None:
         if self.seen is None:
@@ -151,7 +126,9 @@ def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -
     return tw
 
 
-def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tuple[float, ...]:
+def train(
+    tw: Array, z: Array, columns: Array, i: int, options: Any, seed: int
+) -> tuple[float, ...]:
     """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + wd tw,  tw <- tw - eta v
 
     Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, with Theta fixed.
@@ -161,17 +138,19 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tup
         z: The features of the batch, N x D.
         columns: The column of the class of each pattern.
         i: The number of the batch.
-        options: The hyperparameters.
+        options: The hyperparameters of stochastic gradient descent, those of CWR.
+        seed: The seed of the order of the patterns, together with batch and epoch.
 
     Returns:
         The mean cross-entropy of each epoch.
     """
     xp = array_namespace(tw)
     velocity = xp.zeros_like(tw)
+    eta = options.lr if options.lr_head is None else options.lr_head
     losses = []
     for epoch in range(options.epochs):
         total = 0.0
-        order = permutation(len(z), seed_of(options.seed, i, epoch))
+        order = permutation(len(z), seed_of(seed, i, epoch))
         for index in np.array_split(order, minibatch_count(len(z), options.minibatch)):
             x, rows = z[index], xp.arange(len(index), device=z.device)
             error = softmax(x @ tw.T)
@@ -179,22 +158,9 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> tup
             error[rows, columns[index]] -= 1
             velocity *= options.momentum
             velocity += error.T @ x / len(index) + options.weight_decay * tw
-            tw -= options.lr * velocity
+            tw -= eta * velocity
         losses.append(total / len(z))
     return tuple(losses)
-
-
-def cwr_scores(cw: Array, z: Array) -> Array:
-    """scores = cw z (Algorithm 1, line 15).
-
-    Args:
-        cw: The consolidated weights of the known classes, K x D.
-        z: Features, N x D.
-
-    Returns:
-        N x K.
-    """
-    return z @ cw.T
 
 
 def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:

@@ -11,7 +11,7 @@ import numpy as np
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training
+from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from primavista.heads.options import (
     Features,
     Freeze,
@@ -114,19 +114,10 @@ class CWROptions(Options):
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> FrozenCWRHead:
         """Make the head on features of a fixed network; see `HeadOptions`."""
         dim = sum(sizes)
-        training = Training(
-            lr=self.lr if self.lr_head is None else self.lr_head,
-            epochs=self.epochs,
-            minibatch=self.minibatch,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            seed=seed,
-        )
         cw = np.zeros((self.capacity, dim), np.float32)
         weights = ConsolidatedWeights({"cw": cw, "past": np.zeros(self.capacity, np.float32)})
         seen = SufficientStatistics.empty(dim, gram=False) if self.open_set else None
-        assert self.head != "linear"
-        return FrozenCWRHead(weights, training, self.head, self.wpast, seen)
+        return FrozenCWRHead(weights, self, seed, seen)
 
 
 @dataclass(frozen=True)
@@ -150,8 +141,7 @@ class DSLDAOptions(Options):
 
     def make_head(self, sizes: Sequence[int], priors: Sequence[float], seed: int) -> DSLDAHead:
         """Make the head; see `HeadOptions`."""
-        statistics = StreamingStatistics.empty(sum(sizes))
-        return DSLDAHead(statistics, self.shrinkage, self.base_init, self.open_set)
+        return DSLDAHead(StreamingStatistics.empty(sum(sizes)), self)
 
 
 SWITCHES = (
