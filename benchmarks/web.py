@@ -20,7 +20,7 @@ from typing import Any
 from live_parts.browser import show_film, wide
 from live_parts.process import drawn
 from live_parts.web_learner import measure
-from live_parts.web_page import Visit, file_server, kill_often, live, objects, profile
+from live_parts.web_page import Visit, file_server, kill_often, live, objects, profile, renderers
 from playwright.sync_api import sync_playwright
 
 from primavista import Learner
@@ -66,8 +66,8 @@ class Bench:
 
     def visit(self, url: str) -> Visit:
         """Open a browser with a new profile."""
-        folder = tempfile.mkdtemp(dir=self.place)
-        return Visit(profile(self.playwright, Path(folder), **DESK), url)
+        self.profile = Path(tempfile.mkdtemp(dir=self.place))
+        return Visit(profile(self.playwright, self.profile, **DESK), url)
 
     def loads(self) -> dict[str, Any]:
         """Measure the bytes and the time of the first and the second load of the folder."""
@@ -137,7 +137,7 @@ class Bench:
                 show_film(page, film(name))
             lesson(page, name, 450)
             if number % 10 == 9:
-                found.append(round(_resident(self.place) / 2**20))
+                found.append(round(_resident(self.profile) / 2**20))
         visit.close()
         return {"lessons": lessons, "mib_every_10_lessons": found}
 
@@ -148,7 +148,7 @@ class Bench:
             for form, url in (("folder", address), ("file", self.file.as_uri())):
                 visit = self.visit(url)
                 films = {name: film(name) for name in NAMES}
-                known, others = kill_often(visit, films, count)
+                known, others = kill_often(visit, self.profile, films, count)
                 kept = sum(objects(visit.context.pages[-1]).values())
                 visit.close()
                 found[form] = {"acknowledged": known, "not": others, "frames_kept": kept}
@@ -167,32 +167,13 @@ def lesson(page: Any, name: str, milliseconds: float) -> float:
     return float(page.evaluate("performance.getEntriesByName('learned').at(-1).detail.seconds"))
 
 
-def _resident(place: Path) -> int:
-    """The bytes of the largest renderer process whose browser has its profile in a folder."""
-    browsers = set()
-    renderers = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            line = (status.parent / "cmdline").read_bytes()
-            facts = dict(row.split(":", 1) for row in status.read_text().splitlines() if ":" in row)
-        except OSError:
-            continue
-        if f"--user-data-dir={place}".encode() in line:
-            browsers.add(status.parent.name)
-        if b"--type=renderer" in line:
-            renderers[status.parent.name] = facts
-    own = [facts for facts in renderers.values() if _ancestors(facts) & browsers]
-    return max(int(facts["VmRSS"].split()[0]) for facts in own) * 1024
-
-
-def _ancestors(facts: dict[str, str]) -> set[str]:
-    found: set[str] = set()
-    parent = facts["PPid"].strip()
-    while parent != "0":
-        found.add(parent)
-        status = Path(f"/proc/{parent}/status").read_text()
-        parent = next(row for row in status.splitlines() if row.startswith("PPid"))[5:].strip()
-    return found
+def _resident(folder: Path) -> int:
+    """The bytes of the largest process that draws a tab of the browser with this profile."""
+    sizes = []
+    for process in renderers(folder):
+        status = Path(f"/proc/{process}/status").read_text()
+        sizes += [int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS")]
+    return max(sizes) * 1024
 
 
 def main() -> None:

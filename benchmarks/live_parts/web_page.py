@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,12 +132,13 @@ def saved(page: Any, path: Path) -> Path:
 
 
 def kill_often(
-    visit: Visit, films: dict[str, list[Image.Image]], kills: int, seed: int = 0
+    visit: Visit, folder: Path, films: dict[str, list[Image.Image]], kills: int, seed: int = 0
 ) -> tuple[int, int]:
     """Kill the tab in the middle of lessons and of saves, and look what is there afterwards.
 
     Args:
         visit: The visitor.
+        folder: The profile of its browser.
         films: What the camera shows of each object, by its name.
         kills: How often.
         seed: The seed of the times.
@@ -161,7 +164,7 @@ def kill_often(
             page.mouse.up()
         learned = wait_for(partial(_learned, page), chance.uniform(0, 3))
         told = objects(page)
-        crash(page)
+        crash(page, folder)
         page = visit.open()
         kept = objects(page)
         assert all(kept.get(label, 0) >= count for label, count in told.items()), (told, kept)
@@ -182,8 +185,31 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
     return found
 
 
-def crash(page: Any) -> None:
-    """Kill the process of a tab, with its worker."""
-    with contextlib.suppress(Exception):  # there is no answer to this
-        page.context.new_cdp_session(page).send("Page.crash")
+def crash(page: Any, folder: Path) -> None:
+    """Kill the processes of all tabs of a profile, with their workers."""
+    for process in renderers(folder):
+        os.kill(process, signal.SIGKILL)
     page.close()
+
+
+def renderers(folder: Path) -> list[int]:
+    """Return the processes that draw the tabs of the browser with this profile."""
+    parents, own, drawing = {}, set(), []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (place / "cmdline").read_bytes()
+            # the name, in brackets, may contain blanks
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            number = int(place.name)
+            parents[number] = parent
+            if f"--user-data-dir={folder}".encode() in line:
+                own.add(number)
+            if b"--type=renderer" in line:
+                drawing.append(number)
+    return [number for number in drawing if own & set(_ancestors(number, parents))]
+
+
+def _ancestors(number: int, parents: dict[int, int]) -> Iterator[int]:
+    while number in parents:
+        number = parents[number]
+        yield number

@@ -289,9 +289,10 @@ def test_hostile_files_are_refused_and_change_nothing(visit, tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tab_that_is_killed_loses_nothing_acknowledged(playwright, addresses, form, tmp_path):
     """`benchmarks/web.py --kills 50` is the long form."""
-    visit = Visit(profile(playwright, tmp_path / "profile", **DESK), addresses[form])
+    folder = tmp_path / "profile"
+    visit = Visit(profile(playwright, folder, **DESK), addresses[form])
     films = {name: film_of(name) for name in ("cup", "ball", "scissors")}
-    kill_often(visit, films, kills=4)
+    kill_often(visit, folder, films, kills=3)
     page = visit.context.pages[-1]
     assert Learner.load(saved(page, tmp_path / "objects.pv")).counts == objects(page)
     visit.close()
