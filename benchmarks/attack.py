@@ -10,9 +10,11 @@ connections do not have the token; attackers that send pictures, videos and mode
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import itertools
 import os
+import shutil
 import socket
 import statistics
 import struct
@@ -44,6 +46,11 @@ from live_parts.process import (
     service,
 )
 
+from primavista import Learner
+from primavista.bench.folder import write_result
+from primavista.bench.plan import load_plan
+from primavista.errors import PrimavistaError
+from primavista.report import write_report
 from primavista.storage import learner_file
 
 TOKEN = "the-token-of-the-honest-client"
@@ -188,6 +195,90 @@ def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStac
         return _started(clients, client)
 
     return begin
+
+
+def refused_bodies(clients: int, path: str) -> Callable[[Service, Event], ExitStack]:
+    """Return an attack by clients without the token, which send bodies that nobody asked for.
+
+    Each sends at full speed, does not read the answer, and reconnects when it is cut off.
+    """
+    begun = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 125829120\r\n\r\n"
+    ).encode()
+    block = bytes(2**16)
+
+    def begin(running: Service, ended: Event) -> ExitStack:
+        def client() -> None:
+            while not ended.is_set():
+                with suppress(OSError), connected(running, begun) as opened:
+                    opened.settimeout(0.5)
+                    while not ended.is_set():
+                        opened.sendall(block)
+
+        return _started(clients, client)
+
+    return begin
+
+
+def hostile_to_commands(folder: Path) -> float:
+    """Give a hostile video to the commands; return the largest memory of one, in MiB, beyond usual.
+
+    A command that takes the video raises an error.
+    """
+    good, bad, model = folder / "good.mp4", folder / "bad.mp4", folder / "commands.pv"
+    good.write_bytes(small_video())
+    bad.write_bytes(with_samples(small_video(), 20_000_000))
+    Learner(**TINY).save(model)
+    peaks: dict[Path, float] = {}
+    for video in (good, bad):
+        for command in (
+            ["learn", str(model), "--label", "a", str(video)],
+            ["predict", str(model), str(video)],
+        ):
+            code = (
+                "import resource, sys; from primavista.__main__ import main\n"
+                "try: main()\n"
+                "except SystemExit as ended: status = ended.code\n"
+                "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+                "sys.exit(status)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code, *command],
+                capture_output=True,
+                env=environment(),
+                text=True,
+            )
+            if (done.returncode == 0) != (video == good):
+                raise SystemExit(f"{command}: {done.returncode}\n{done.stderr}")
+            peak = int(done.stderr.splitlines()[-1]) / 1024
+            peaks[video] = max(peaks.get(video, 0.0), peak)
+    return peaks[bad] - peaks[good]
+
+
+def harmful_report(folder: Path) -> list[str]:
+    """List the harm that the report of a stranger's results does: formulas, and linked folders."""
+    victim, results = folder / "victim", folder / "results"
+    victim.mkdir()
+    plan = load_plan("quick", ["device=cpu", "runs=1", "data.name='=HYPERLINK(1)'"])
+    cell = plan.planned()[0]
+    place = results / cell.folder
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(cell.cell.model_dump_json())
+    (place / "metrics.jsonl").write_text('{"batch": 1, "measures": {"accuracy": 14.0}}\n')
+    write_result(place, {"final": {"accuracy": 14.0}, "batches": 1, "machine": {"cpu": "=1+1"}})
+    write_report(results, figures=["svg"])
+    cells = [
+        one
+        for path in results.rglob("*.csv")
+        for row in csv.reader(path.open(encoding="utf-8-sig"))
+        for one in row
+    ]
+    harm = [f"a live cell: {one}" for one in cells if one.startswith(("=", "+", "@", "-H"))]
+    shutil.rmtree(results / "tables")
+    (results / "tables").symlink_to(victim)
+    with suppress(PrimavistaError):
+        write_report(results, figures=["svg"])
+    return harm + [f"written through a link: {path.name}" for path in victim.iterdir()]
 
 
 def _started(clients: int, client: Callable[[], None]) -> ExitStack:
@@ -370,7 +461,7 @@ def attacks(
             found = f"{ratio:.2f} times, {1000 * crowded:.1f} ms, alone {1000 * alone:.1f} ms"
             what = f"median delay beside {connections} connections, {name}"
             table.row(what, found, f"{delay_bound:g} times", ratio <= delay_bound)
-        for name, attack in heavy(side, crowd).items():
+        for name, attack in {**bodies(crowd), **heavy(side, crowd)}.items():
             longest = longest_beside(running, frame, seconds, attack)
             what = f"longest wait of another client beside {name}"
             table.row(what, f"{longest:.2f} s", f"{wait_bound:g} s", longest <= wait_bound)
@@ -393,10 +484,27 @@ def attacks(
         running.stop()
         tracebacks = running.said().count("Traceback")
         table.row("tracebacks", str(tracebacks), "0", tracebacks == 0)
+    growth = hostile_to_commands(folder)
+    what = "the same video to `learn` and `predict`"
+    table.row(
+        what, f"{growth:+.1f} MiB in the command", f"+{MEMORY_BOUND:g}", growth <= MEMORY_BOUND
+    )
+    harm = harmful_report(folder)
+    what = "formulas in CSV files, files written through links, of a stranger's results"
+    table.row(what, ", ".join(harm) or "none", "none", not harm)
     harmed = harmed_files(folder / "attacked.pv")
     found = ", ".join(harmed) or "none"
     table.row("files emptied, widened, left behind", found, "none", not harmed)
     return table.wrong
+
+
+def bodies(crowd: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
+    """Return attacks with bodies that are refused, from clients without the token."""
+    return {
+        f"{clients} senders of refused bodies to {path}": refused_bodies(clients, path)
+        for clients in (8, crowd)
+        for path in ("/api/lessons", "/healthz")
+    }
 
 
 def heavy(side: int, crowd: int) -> dict[str, Callable[[Service, Event], ExitStack]]:

@@ -3,6 +3,7 @@
     python benchmarks/live.py timing                   # from releasing the button to recognised
     python benchmarks/live.py fuzz  [--count 10000]    # malformed bodies, images, models, messages
     python benchmarks/live.py load  [--seconds 300] [--clients 20]  # many predict, one teaches
+    python benchmarks/live.py crowd --seconds 20 --out docs/images   # 1, 5, 20 and 60 cameras
     python benchmarks/live.py all
     python benchmarks/live.py show --out shots         # taught once, elsewhere, strangers; pictures
     python benchmarks/live.py shots --out docs/images  # pictures of the page for the documentation
@@ -20,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from live_parts.crowd import crowds
 from live_parts.fuzz import fuzz
 from live_parts.load import load
 from live_parts.shots import shots
@@ -33,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["timing", "fuzz", "load", "all", "show", "shots"])
+    parser.add_argument("what", choices=["timing", "fuzz", "load", "crowd", "all", "show", "shots"])
     parser.add_argument("--count", type=int, default=None, help="of malformed things")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=20)
@@ -53,6 +55,8 @@ def main() -> None:
             wrong += fuzz(folder, given.count or 10_000, given.seed)
         if given.what in ("load", "all"):
             wrong += load(folder, given.seconds, given.clients, given.pause)
+        if given.what == "crowd":
+            wrong += crowds(folder, given.seconds, given.out)
         if given.what == "show":
             wrong += show(folder, given.out)
         if given.what == "shots":
