@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import signal
 import struct
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,6 +152,33 @@ def test_such_a_video_costs_the_command_line_nothing_either(tmp_path):
     )
     (tmp_path / "good.mp4").write_bytes(video())
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_child_sees_no_token_and_writes_no_file(process, monkeypatch):
+    monkeypatch.setenv("PRIMAVISTA_TOKEN", "a-secret")
+    monkeypatch.setenv("DOOR", "rtsp://ann:a-secret@door/live")
+    run(process, PICTURE, picture())
+    proc = Path(f"/proc/{process._child.process.pid}")
+    assert b"a-secret" not in (proc / "environ").read_bytes()
+    said = (proc / "limits").read_text().splitlines()
+    limits = {line[:26].strip(): line[26:].split()[0] for line in said}
+    assert limits["Max file size"] == limits["Max processes"] == "0"
+    assert "NoNewPrivs:\t1" in (proc / "status").read_text()
+
+
+def test_a_child_whose_parent_has_gone_ends_without_a_word():
+    """126 tracebacks of a BrokenPipeError in 196 kills of the service."""
+    data = video(200)
+    job = json.dumps(asdict(replace(VIDEO, length=len(data)))).encode() + b"\n"
+    command = [sys.executable, "-P", "-m", "primavista.media.decoder_child"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        child.stdout.close()
+        child.stdin.write(job + data)
+        child.stdin.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 0
 
 
 def scan_bomb(scans):

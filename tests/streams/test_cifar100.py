@@ -198,3 +198,17 @@ def test_options_of_other_kinds_are_refused(tmp_path: Path) -> None:
         pv.open_dataset(official(tmp_path), fps=5)
     with pytest.raises(InputError, match="labels must be 'object' or 'category'"):
         cifar100(official(tmp_path), "fine")  # type: ignore[arg-type]
+
+
+def test_the_name_of_a_file_of_the_archive_is_not_read_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tarfile reads long names whole: 254 kB took 440 MiB."""
+    monkeypatch.setattr("primavista.streams.cifar100.MAX_BYTES", 2**20)
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2**23
+    packed = tmp_path / "cifar-100-binary.tar.gz"
+    with gzip.open(packed, "wb", 1) as file:
+        file.write(header.tobuf(tarfile.GNU_FORMAT) + b"a" * header.size)
+    with pytest.raises(FileError, match="it is too large"):
+        cifar100(packed)

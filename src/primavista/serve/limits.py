@@ -55,8 +55,8 @@ class ServiceLimits:
         send_seconds: Time in which a client must read what the connection has buffered for it.
         unread_bytes: Bytes that may be buffered for one client that does not read.
         keep_alive_seconds: Time that an unused connection stays open.
-        linger_seconds: Time that the rest of a refused body is still read, for the client to see
-            the answer.
+        linger_seconds: Time that a connection stays open after its body was refused, for the client
+            to see the answer.
         wait_seconds: Time that a request may wait for a job, or that its video or all its images
             may take to decode.
         cancel_seconds: Time that a cancelled job may take to end; then the service goes on
