@@ -256,3 +256,20 @@ def test_both_refuse_what_is_not_a_whole_file(good, tmp_path):
     found = in_the_page(cases, tmp_path)
     assert all(in_python(data) for data in cases.values())
     assert not [name for name, why in found.items() if why is None]
+
+
+def test_a_network_that_comes_in_a_file_gives_the_answers_of_python(good, tmp_path):
+    images = np.stack([clip(k)[0] for k in (0, 1, 3, 8)])
+    (tmp_path / "small.pv").write_bytes(good["prima"])
+    calls = [opened(file={"bytes": str(tmp_path / "small.pv")})]
+    calls += [{"call": "recognise", "args": [{"frame": k}]} for k in range(len(images))]
+    calls += [{"call": "file", "save": str(tmp_path / "again.pv")}]
+    results = call_page(calls, tmp_path, images)[1:-1]
+    assert (tmp_path / "again.pv").read_bytes() == good["prima"]
+    learner = Learner.from_bytes(good["prima"], engine="onnx", device="cpu")
+    for found, image in zip(results, images, strict=True):
+        expected = learner.predict(image)
+        assert (found["label"], found["answer"]) == (expected.label, expected.answer)
+        assert found["familiarity"] == pytest.approx(expected.familiarity, abs=1e-3)
+        shares = {one["label"]: one["share"] for one in found["scores"]}
+        assert shares == pytest.approx(expected.scores, abs=1e-3)
