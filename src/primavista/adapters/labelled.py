@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from primavista.arrays import softmax
 from primavista.errors import InputError
-from primavista.heads.base import ClassArrays, Head
-from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.lda import LDAHead, lda_offsets, shrunk_covariance
-from primavista.heads.ncm import NCMHead
-from primavista.heads.ridge import RidgeHead
+from primavista.heads.base import Head
+from primavista.heads.dslda import DSLDAHead
+from primavista.heads.lda import LDAOptions, lda_offsets, shrunk_covariance
+from primavista.heads.ncm import NCMOptions
+from primavista.heads.ridge import RidgeOptions
 from primavista.heads.solving import solve_positive_definite
-from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.statistics import AnalyticHead
+from primavista.strategies.options import DSLDAOptions
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
-HEADS: dict[str, Callable[..., Head]] = {
-    "ncm": NCMHead,
-    "lda": LDAHead,
-    "dslda": DSLDAHead,
-    "ridge": RidgeHead,
+# The options of each head, which make it.
+HEADS: dict[str, Any] = {
+    "ncm": NCMOptions,
+    "lda": LDAOptions,
+    "dslda": DSLDAOptions,
+    "ridge": RidgeOptions,
 }
 
 
@@ -50,13 +52,7 @@ class LabelledHead:
         if name not in HEADS:
             raise InputError(f"no head '{name}': choose one of {', '.join(HEADS)}")
         self.name = name
-        empty: ClassArrays
-        if name == "dslda":
-            empty = StreamingStatistics.empty(dim)
-        else:
-            width = options.get("expand") or dim  # ridge may have random features
-            empty = SufficientStatistics.empty(width, gram=name != "ncm")
-        self.head = HEADS[name](empty, **options)
+        self.head: Head = HEADS[name](**options).make_head((dim,), (1.0,), 0)
         self.labels: list[Hashable] = []
         self._columns: dict[Hashable, int] = {}
 
