@@ -7,7 +7,7 @@
 | 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load` | `temporary_weights` |
 | 8 to 10 | train tw, in batch 1 Theta too (AR1*: always) | the strategy | `train` |
 | 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate`, below | the same |
-| 15 | test by Theta and cw | `CWRHead.scores` | `cwr_scores` |
+| 15 | test by Theta and cw | `CWRHead.scores` | `FrozenCWRHead.scores` |
 """
 
 from __future__ import annotations
