@@ -169,9 +169,8 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     name, options = parse(spec)
     if strategy_info(name).retrains:
         options = {"every": None, **options}
-    strategy = create(name, build(args.backbone, size=args.size), seed=run, **options).to(
-        args.device
-    )
+    backbone = build(args.backbone, args.weights, size=args.size)
+    strategy = create(name, backbone, seed=run, **options).to(args.device)
     strategy.backbone.precision = args.precision
     strategy.representation.use_engine(args.engine)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
@@ -225,7 +224,8 @@ def arguments() -> argparse.Namespace:
     form = "name or name:option=value,option=value"
     add("--strategies", nargs="+", default=STRATEGIES, help=form)
     add("--runs", nargs="+", type=int, default=[0, 1, 2])
-    add("--backbone", default="mobilenet_v1", help="or efficientnet_lite0")
+    add("--backbone", default="mobilenet_v1", help="or efficientnet_lite0, or resnet50")
+    add("--weights", default="imagenet", help="a file, for resnet50 for example")
     add("--size", type=int, default=128)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--precision", choices=["float32", "tf32", "bf16"], default="float32")
@@ -316,6 +316,8 @@ def main() -> None:
     what = [Path(args.data).stem, args.size, frames, args.test_thin, args.precision]
     if args.backbone != "mobilenet_v1":
         what.append(args.backbone)
+    if args.weights != "imagenet":
+        what.append(Path(args.weights).stem)
     results = results_so_far(args, what)
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
