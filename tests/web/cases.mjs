@@ -2,6 +2,7 @@
 // Typed arrays become lists. A refusal becomes { refused: message }.
 
 import { readFileSync } from "node:fs";
+import * as coach from "../../web/learner/coach.js";
 import { centreSquare } from "../../web/learner/frames.js";
 import { KERNEL, Matrix, solveShifted, timesTransposed } from "../../web/learner/linear.js";
 import * as prima from "../../web/learner/prima.js";
@@ -53,6 +54,10 @@ const CASES = {
   solved: ({ g, u, v, shift, b }) => {
     const fill = (into, stride) => g.forEach((row, i) => into.set(row.slice(0, i + 1), i * stride));
     return listed(solveShifted(g.length, fill, matrix(u), matrix(v), () => shift, matrix(b)));
+  },
+  coach: ({ tests, names }) => {
+    const held = tests.reduce((before, [id, test]) => coach.withTests(before, new Map([[id, [test]]])), new Map());
+    return { held: [...held], advice: coach.advise(held, new Map(names)) };
   },
   square: ({ size, ...picture }) => centreSquare(picture, size),
 };
