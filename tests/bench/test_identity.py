@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from primavista.bench import identity
@@ -261,3 +262,27 @@ def test_a_plan_may_name_the_test_sessions(module, toys, tmp_path):
     assert [session.number for session in opened.test] == [1, 4, 1, 4]
     with pytest.raises(InputError, match='leave out split = "run"'):
         suite(toys, tmp_path / "out", data={**data, "split": "run"})
+
+
+def test_weights_that_a_function_loads_are_part_of_a_cell(toys, tmp_path, monkeypatch):
+    """They were not: other weights in the same file ran no cell, and no report warned of it."""
+    file = tmp_path / "w.pt"
+
+    def of_a_test():
+        module = torch.nn.Conv2d(3, 4, 3)
+        module.load_state_dict(torch.load(file, weights_only=True))
+        return module
+
+    monkeypatch.setitem(registry.OWN_NETWORKS, "loads-of-a-test", of_a_test)
+    data = {"kind": "folder", "path": str(toys), "size": 32}
+    group = {"name": "all", "strategies": ["ncm"], "protocols": ["nicv2"]}
+    table = {"name": "p", "data": data, "backbone": {"name": "loads-of-a-test"}, "groups": [group]}
+
+    def key(seed: int) -> str:
+        torch.manual_seed(seed)
+        torch.save(torch.nn.Conv2d(3, 4, 3).state_dict(), file)
+        (planned,) = make_plan(table).planned()
+        return planned.cell.key
+
+    assert key(1) == key(1)
+    assert key(1) != key(2)

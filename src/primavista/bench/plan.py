@@ -33,6 +33,7 @@ from primavista.errors import InputError
 from primavista.media.frames import Frames
 from primavista.networks.base import FROM_FUNCTION, Backbone, Precision, build
 from primavista.progress import Progress
+from primavista.storage import learner_file
 from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.creation import all_options
@@ -75,8 +76,12 @@ class BackboneSpec(StrictModel):
 
     def build(self, frames: Frames) -> Backbone:
         """Build the network at the size of some frames."""
+        return self.build_for(side_of(frames))
+
+    def build_for(self, side: int) -> Backbone:
+        """Build the network for frames with a side of so many pixels."""
         options: dict[str, Any] = dict(self.options)
-        return build(self.name, self.weights, size=side_of(frames), seed=self.seed, **options)
+        return build(self.name, self.weights, size=side, seed=self.seed, **options)
 
 
 def side_of(frames: Frames) -> int:
@@ -113,8 +118,8 @@ class Cell(StrictModel):
             says so.
         code: The version of the package and the hash of the user's own code; see `bench.identity`.
         data_sha256: The fingerprint of the files of the data; None if there are none.
-        weights_sha256: The checksum of a file of weights that the network begins with; None for
-            weights by name.
+        weights_sha256: The checksum of a file of weights that the network begins with, or of the
+            weights that a function of your own gave it; None for weights by name.
     """
 
     format: Literal[1] = 1
@@ -349,7 +354,14 @@ class Plan(StrictModel):
         return {**shared, "device": self._device()}
 
     def _weights_sha256(self) -> str | None:
-        """Return the checksum of a file of weights; weights by name have theirs in the code."""
+        """Return the checksum of a file of weights, or of those that a function of your own gives.
+
+        Weights by name have theirs in the code. A packed store has no size in the plan.
+        """
+        side = getattr(self.data, "size", None)
+        if self.backbone.weights == FROM_FUNCTION and side is not None:
+            state = self.backbone.build_for(side).state_dict()
+            return learner_file.digest({name: x.cpu().numpy() for name, x in state.items()}, {})
         weights = Path(self.backbone.weights).expanduser()
         return data_fingerprint(weights) if weights.is_file() else None
 
