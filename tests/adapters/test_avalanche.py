@@ -21,7 +21,12 @@ with warnings.catch_warnings():
 
 from avalanche.benchmarks import benchmark_from_datasets
 from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
-from avalanche.evaluation.metrics import accuracy_metrics, forgetting_metrics, loss_metrics
+from avalanche.evaluation.metrics import (
+    accuracy_metrics,
+    bwt_metrics,
+    forgetting_metrics,
+    loss_metrics,
+)
 from avalanche.training.plugins import EvaluationPlugin
 from torch.utils.data import TensorDataset
 
@@ -90,6 +95,42 @@ def test_avalanches_loop_gives_what_ours_does(benchmark, name):
         test = stream.test()
         frames = test.images[torch.arange(len(test.labels))]
         torch.testing.assert_close(theirs.strategy.scores(frames), ours.scores(frames))
+
+
+def test_the_measures_are_avalanches():
+    """Three experiences of two classes each, with a test set each: the same numbers.
+
+    Ours are on all test frames after each batch, whatever was taught; Avalanche is asked about each
+    experience. Its average over the classes met is its accuracy on the stream so far.
+    """
+    pairs = [[0, 3], [1, 4], [2, 5]]
+    train = [dataset(pair * 6, k) for k, pair in enumerate(pairs)]
+    test = [dataset(pair * 4, 9 + k) for k, pair in enumerate(pairs)]
+    benchmark = benchmark_from_datasets(train=train, test=test)
+    options = {"lr": 0.05, "epochs": 1}
+    steps = list(pv.evaluate(pv.create("naive", tiny_backbone(), **options), stream_of(benchmark)))
+    evaluator = EvaluationPlugin(
+        accuracy_metrics(experience=True, stream=True),
+        forgetting_metrics(stream=True),
+        bwt_metrics(stream=True),
+        loggers=[],
+    )
+    ours = pv.create("naive", tiny_backbone(), **options)
+    theirs = AvalancheStrategy(ours, evaluator=evaluator, eval_mb_size=100)
+    seen = []
+    for i, (step, experience) in enumerate(zip(steps, benchmark.train_stream, strict=True), 1):
+        theirs.train(experience, shuffle=False)
+        found = theirs.eval(benchmark.test_stream)
+        names = [name for name in found if name.startswith("Top1_Acc_Exp")]
+        each = [100 * found[name] for name in sorted(names)]
+        assert step.measures.task_accuracy == pytest.approx(dict(enumerate(each[:i], 1)))
+        assert step.accuracy == pytest.approx(100 * found["Top1_Acc_Stream/eval_phase/test_stream"])
+        seen.append(sum(each[:i]) / i)  # of tasks of equal size
+        assert step.measures.average_incremental == pytest.approx(sum(seen) / i)
+    changed = 100 * found["StreamBWT/eval_phase/test_stream"]
+    assert changed != 0
+    assert steps[-1].measures.backward_transfer == pytest.approx(changed)
+    assert -changed == pytest.approx(100 * found["StreamForgetting/eval_phase/test_stream"])
 
 
 def test_pictures_become_frames():
