@@ -26,8 +26,9 @@ def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
 # Among these values, and its preset, `primavista bench tune` chooses for a strategy that trains.
 _GRID = {"lr": (1e-4, 1e-3, 1e-2), "epochs": (2, 8)}
 
-# In class- and domain-incremental streams each batch is as large as B_1, so it has the learning rate
-# of B_1 in Table 4; the others are too small for a few steps. Ours: the paper has no such streams.
+# In class- and domain-incremental streams each batch is as large as B_1, so it has the learning
+# rate of B_1 in Table 4; the others are too small for a few steps. Ours: the paper has no such
+# streams.
 _AS_B_1 = {name: {"lr": 1e-3} for name in ("class-incremental", "domain-incremental")}
 
 _gradient = partial(_builtin, training_options=True, norm="brn", grid=_GRID)
