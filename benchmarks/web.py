@@ -97,7 +97,7 @@ class Bench:
         """Measure the time from letting go to the verdict, with so many objects taught."""
         learner = Learner("prima")
         for number in range(objects_taught):
-            learner.learn(list(drawn(number % 50, 3 + number // 50, 6)), f"object {number}")
+            learner.learn(list(drawn(1 + number % 50, 3 + number // 50, 6)), f"object {number}")
         model = self.place / f"{objects_taught}.pv"
         learner.save(model)
         page_file = write_page(self.place / f"{objects_taught}.html", model)

@@ -218,6 +218,7 @@ def test_it_works_when_the_server_has_stopped(browser, packed):
     page.reload()
     live(page)
     assert list(objects(page)) == ["cup"]
+    show_film(page, film_of("cup"))
     says(page, "cup")
     teach(page, "ball")
     assert first <= 20
