@@ -118,7 +118,11 @@ def test_a_frame_of_a_slow_camera_of_the_service_is_sent_and_taught_once(browser
 def test_a_picture_that_stands_still_is_recognised_again_when_the_model_changes(browser, tmp_path):
     """It is sent once per version of the model; the third one here knows it, and no other does."""
     tap = StreamTap()
-    tap.change = lambda number, said: said["recent"].update(known=said["version"] == 3)
+
+    def by_version(number: int, said: dict) -> None:
+        said["recent"]["answer"] = "known" if said["version"] == 3 else "unknown"
+
+    tap.change = by_version
     with (
         served(tmp_path / "kitchen.pv") as (url, made),
         opened_page(browser, url, tap, SLOW_CAMERA) as page,
