@@ -70,6 +70,7 @@ def test_doctor_says_what_there_is_and_what_is_missing():
     assert done.returncode == 0, done.stderr
     for word in (
         "torch",
+        "weights mobilenet_v1/objects",
         "weights mobilenet_v1/imagenet",
         "135 tensors, the checksum is right",
         "extra live",
@@ -169,6 +170,8 @@ def test_the_wheel_holds_the_weights_the_licence_and_the_types(wheel):
     for wanted in (
         "primavista/py.typed",
         "primavista/backbones/data/mobilenet_v1_imagenet_fp16.safetensors",
+        "primavista/backbones/data/mobilenet_v1_objects_fp16.safetensors",
+        "primavista/backbones/data/mobilenet_v1_objects.md",
     ):
         assert wanted in names
     for wanted in ("LICENSE", "NOTICE"):
