@@ -122,7 +122,7 @@ def give(page: Any, path: Path, button: str = "#ask-yes") -> str:
 def test_what_is_taught_is_recognised_elsewhere_and_a_stranger_is_unknown(visit, form):
     page = visit(form).open()
     teach(page, "cup", "ball", "glasses")
-    assert list(objects(page)) == ["cup", "ball", "glasses"]
+    until(page, lambda: list(objects(page)) == ["cup", "ball", "glasses"], "not all are listed")
     for name in ("cup", "ball", "glasses"):
         show_film(page, other_film_of(name))  # other sides of it
         keeps_saying(page, name)
