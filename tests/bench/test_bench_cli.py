@@ -67,7 +67,7 @@ def test_run_status_and_the_same_command_again(here):
     assert "2 of 2 cells done, 0 running, 0 failed" in call("status", "mine.toml").stdout
     again = call("run", "mine.toml", "--on", "inline")
     assert again.exit_code == 0
-    assert "dslda on nicv2" not in again.stdout
+    assert "dslda on nicv2, run 0:" not in again.stdout
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_wrong_places_to_run_are_said(here):
 @pytest.mark.slow
 def test_off_a_terminal_a_line_tells_now_and_then_how_far_it_is(here, monkeypatch):
     command = ("run", "mine.toml", "--out", "new", "--on", "inline", "--group", "good")
-    assert "batch " not in call(*command).stdout  # it takes less than 30 seconds
+    assert ": batch " not in call(*command).stdout  # it takes less than 30 seconds
     monkeypatch.setattr("primavista.cli.suite.QUIET_SECONDS", 0.0)
     text = call(*command[:3], "newer", *command[4:]).stdout
     assert "drawing frames: " in text
