@@ -278,8 +278,10 @@ class Strategy(AnySize, ABC):
         labels = self._labels_to_learn(labels)
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         known = len(self.classes)
-        present = torch.tensor(self.columns_of(unique.tolist()))
-        new = tuple(unique[present >= known].tolist())
+        found = unique.tolist()
+        columns = self.columns_of(found)
+        new = tuple(label for label, k in zip(found, columns, strict=True) if k >= known)
+        present = torch.tensor(columns)
         return Batch(
             self.i, inputs, present[inverse], present, cur.float(), new, sessions, progress
         )
