@@ -47,7 +47,7 @@ def test_every_step_is_told_and_nothing_changes(name):
         assert [step.step for step in own[starts[-1] :]] == list(range(len(own) - starts[-1]))
     if name == "cumulative":
         return  # its losses are of windows of steps
-    losses = reports[-1].losses
+    losses = [report.losses for report in reports if report.losses][-1]  # FSA trains on batch 1
     last = steps[max(k for k, step in enumerate(steps) if step.step == 0) :]
     for epoch, loss in enumerate(losses):
         own = [step for step in last if step.epoch == epoch]

@@ -58,6 +58,7 @@ class FirstSession(FrozenStrategy):
         naive = Naive(self.backbone, seed=int(self.seed), options=options).to(self.device)
         for parameter in fixed:
             parameter.requires_grad_(True)
+        naive.on_step = self.on_step
         with torch.enable_grad():
             report = naive.learn(B.images, B.columns, progress=B.progress)
         self.backbone.load_state_dict(naive.backbone.state_dict())
