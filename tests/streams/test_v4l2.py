@@ -158,21 +158,26 @@ def test_watching_goes_on_when_the_plug_is_put_in_again(
     camera = V4l2Camera(cameras)
     camera.show(lambda i: plain(10), 1)
     with Mosquitto(tmp_path) as broker, Listener(broker.port) as home:
+        ended = threading.Event()
 
         def director() -> None:
-            until(lambda: len(home.events) == 2)
-            camera.be("gone")
-            until(lambda: len(home.events) == 3)
-            camera.show(lambda i: plain(245), 1)
-            camera.be("on")
-            until(lambda: len(home.events) == 5)
-            os.kill(os.getpid(), signal.SIGTERM)  # as systemd does
+            try:
+                until(lambda: len(home.events) == 2)
+                camera.be("gone")
+                until(lambda: len(home.events) == 3)
+                camera.show(lambda i: plain(245), 1)
+                camera.be("on")
+                until(lambda: len(home.events) == 5)
+            finally:  # also if something did not come: a camera is waited for without an end
+                if not ended.is_set():
+                    os.kill(os.getpid(), signal.SIGTERM)  # as systemd does
 
         thread = threading.Thread(target=director)
         thread.start()
         options = ["--hold", 0.2, "--fps", 20, "--seconds", 60, "--json"]
         result = call("watch", model, "camera:0", *options, "--mqtt", broker.url)
-        thread.join(1)
+        ended.set()
+        thread.join(30)
     assert not thread.is_alive()
     assert result.exit_code == 0, (result.output, result.exception)
     told = [json.loads(line) for line in result.stdout.splitlines()]

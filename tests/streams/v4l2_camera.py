@@ -49,12 +49,13 @@ def emulate_v4l2(folder: Path, patch: pytest.MonkeyPatch) -> None:
     if not sys.platform.startswith("linux") or compiler is None:
         pytest.skip("an emulated Video4Linux device needs Linux and a C compiler (gcc)")
     library = folder / "v4l2.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE)]
-    built = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True)
+    command = [compiler, "-shared", "-fPIC", "-O1", f'-DFOLDER="{folder}"', "-o", str(library)]
+    built = subprocess.run(
+        [*command, str(SOURCE), "-ldl", "-lpthread"], capture_output=True, text=True
+    )
     if "videodev2.h" in built.stderr:
         pytest.skip("the kernel's headers are not installed (linux-libc-dev)")
     assert built.returncode == 0, built.stderr
-    patch.setenv("PRIMAVISTA_V4L2", str(folder))
     patch.setenv("LD_PRELOAD", str(library))
 
 

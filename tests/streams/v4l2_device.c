@@ -1,6 +1,6 @@
 /* Video4Linux2 capture devices in user space, for LD_PRELOAD.
  *
- * A process with this library finds at /dev/video0, /dev/video1, ... what the folder PRIMAVISTA_V4L2
+ * A process with this library finds at /dev/video0, /dev/video1, ... what FOLDER, a macro,
  * has under 0, 1, ..., and nothing else. A device behaves as a USB camera with the kernel's driver
  * uvcvideo does: one format, buffers that are mapped into memory, ENODEV from the moment in which
  * its plug is pulled. A process reads one device at a time. The folder of a device has two files:
@@ -30,6 +30,7 @@
 
 #define DEVICES "/dev/video"
 #define BUFFERS 4
+#define MEMORY (16 << 20)  /* bytes of all buffers */
 
 static struct {
     int number;  /* in its path */
@@ -45,6 +46,17 @@ static struct {
     struct timespec due;  /* when it comes */
 } device = {.fd = -1};
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int memory = -1;
+static char *mapped = MAP_FAILED;
+
+/* The process that reads a camera forbids itself to write to files, and a memory file, unlike the
+ * memory of a real device, is one: it is made before, and then written to where it is mapped. */
+__attribute__((constructor)) static void make_memory(void)
+{
+    memory = memfd_create("video", MFD_CLOEXEC);
+    if (memory >= 0 && !ftruncate(memory, MEMORY))
+        mapped = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+}
 
 static int fail(int reason)
 {
@@ -55,8 +67,7 @@ static int fail(int reason)
 static FILE *file(const char *name)
 {
     char path[4096];
-    const char *folder = getenv("PRIMAVISTA_V4L2");
-    snprintf(path, sizeof path, "%s/%d/%s", folder ? folder : "", device.number, name);
+    snprintf(path, sizeof path, FOLDER "/%d/%s", device.number, name);
     return fopen(path, "rbe");
 }
 
@@ -96,7 +107,7 @@ static int open_device(const char *path, int flags)
     device.size = (device.width * device.height * 2 + 4095) / 4096 * 4096;
     device.is_patient = !(flags & O_NONBLOCK);
     device.queued = device.sequence = device.buffers = 0;
-    device.fd = memfd_create("video0", MFD_CLOEXEC);
+    device.fd = mapped == MAP_FAILED ? fail(ENOMEM) : fcntl(memory, F_DUPFD_CLOEXEC, 0);
     return device.fd;
 }
 
@@ -179,7 +190,7 @@ static int request_buffers(struct v4l2_requestbuffers *request)
         request->count = BUFFERS;
     device.buffers = request->count;
     device.queued = 0;
-    return ftruncate(device.fd, (off_t)device.buffers * device.size);
+    return (uint64_t)device.buffers * device.size > MEMORY ? fail(ENOMEM) : 0;
 }
 
 static int query_buffer(struct v4l2_buffer *buffer)
@@ -229,15 +240,10 @@ static int is_due(void)
 static int fill(struct v4l2_buffer *buffer)
 {
     uint32_t facts[2], index = device.queue[0];
-    char *data = malloc(device.size);
-    int is_right;
     if (device.sequence && device.sequence % device.count == 0)
         fseek(device.film, 5 * sizeof(uint32_t), SEEK_SET);
-    is_right = data && read_words(facts, 2) && facts[0] <= device.size
-        && fread(data, 1, facts[0], device.film) == facts[0]
-        && pwrite(device.fd, data, facts[0], (off_t)index * device.size) == (ssize_t)facts[0];
-    free(data);
-    if (!is_right)
+    if (!read_words(facts, 2) || facts[0] > device.size
+        || fread(mapped + (size_t)index * device.size, 1, facts[0], device.film) != facts[0])
         return fail(EIO);
     if (facts[1] == ~0u)
         return fail(ENODEV);
