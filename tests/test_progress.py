@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     made = Terminal()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=made, modules={}))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=made))
     return made
 
 

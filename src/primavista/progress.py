@@ -43,7 +43,7 @@ class LateBar:
         self.what = what
         self._began = self._shown = time.monotonic()
         self._width = 0
-        self._seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._seen = sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
 
     def __enter__(self) -> Self:
         """Return the function to be called."""
