@@ -586,6 +586,7 @@ def test_by_keyboard_alone_with_the_browsers_own_camera(playwright, tmp_path):
         opened.on("pageerror", lambda error: problems.append(str(error)))
         opened.goto(url)
         opened.locator("#stage[data-ready=true]").wait_for()
+        opened.locator("#link[data-state=live]").wait_for()
         opened.locator("#hold").press("Enter")
         assert "Enter a name first" in opened.inner_text("#hint")
         opened.locator("#name").focus()
