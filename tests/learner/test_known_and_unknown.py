@@ -49,12 +49,17 @@ def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("things", [(1, 16, 31), (5, 28, 44)])
-def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_others_hardly(things):
+@pytest.mark.parametrize("weights", ["objects", "imagenet"])
+def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_others_hardly(
+    things, weights
+):
     """Rendered, one lesson each: seen in that room and in two others, where two more are shown.
 
-    One stranger in ten may be known; two strangers are few, so one frame in five may be.
+    One stranger in ten may be known, which is never the case with ImageNet's weights. With those
+    for objects, one of the two strangers is known in some frames.
     """
-    scene, learner = Scene(frames=6, size=128), Learner("prima", size=192, device="cpu")
+    scene = Scene(frames=6, size=128)
+    learner = Learner("prima", weights=weights, size=192, device="cpu")
     others = (26, 46)
     for thing in things:
         learner.learn(render(scene, thing, 1).numpy()[::2], f"object {thing}")
@@ -65,7 +70,9 @@ def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_other
         return [p for frames in seen for p in frames]
 
     assert all(p.known for p in told(things, 1))
-    assert np.mean([p.known for p in told(others, 1, 3, 7)]) <= 0.2
+    taken = [p.known for p in told(others, 1, 3, 7)]
+    assert np.mean(taken) <= 0.2
+    assert weights == "objects" or not any(taken)
     known, never = told(things, 3, 7), told(others, 3, 7)
     assert np.mean([p.known for p in known]) >= 0.75
     assert np.mean([a.familiarity > b.familiarity for a in known for b in never]) > 0.9
