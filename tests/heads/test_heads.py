@@ -83,7 +83,8 @@ class Twins:
         z, _ = lesson(99, [0])
         ours = self.numpy.scores(z, classes)
         theirs = self.torch.scores(torch.from_numpy(z), classes).numpy()
-        assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        # RanPAC may choose a lambda of 1e-8, which leaves the rounding of single precision large
+        assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
         one, other = (head.familiarity(classes) for head in (self.numpy, self.torch))
         assert (one is None) == (other is None)
         if one is None:
