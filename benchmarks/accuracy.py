@@ -7,6 +7,8 @@
 
 Traffic signs: the run number seeds the split and the order. Batch 1 has 10 classes. A class with at
 least 9 tracks has 3 test tracks; any other class has a quarter of its tracks for the test.
+Frames of CORe50: 10 categories, five in batch 1; the test set is sessions 3, 7 and 10 in run 0, and
+three others, drawn at random, in the other runs.
 Rendered: 50 objects; sessions 3, 7 and 10 are the test set. Cells that are already in `--out` are
 not run again.
 """
@@ -131,6 +133,8 @@ def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, 
             tuple(facts["categories"]),
         ), None
     draw = random.Random(f"split/{run}")
+    if array.name.startswith("core50"):
+        return core50_data(frames, facts, run, draw)
     by_class: dict[str, list[tuple[int, int]]] = {}
     for name, start, stop in facts:
         by_class.setdefault(name.partition("/")[0], []).append((start, stop))
@@ -147,6 +151,22 @@ def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, 
     return DataSet(
         "gtsrb", frames, tuple(train), tuple(test), classes, tuple(range(len(classes)))
     ), first
+
+
+def core50_data(
+    frames: torch.Tensor, facts: list[Any], run: int, draw: random.Random
+) -> tuple[DataSet, list[int]]:
+    """Return categories of CORe50, tested in three sessions, and those of batch 1."""
+    held = draw.sample(range(1, 12), 3) if run else [3, 7, 10]
+    names = sorted({name.partition("/")[0] for name, _, _ in facts})
+    parts: tuple[list[Session], list[Session]] = ([], [])
+    for name, start, stop in facts:
+        category, _, session = name.partition("/s")
+        label, number = names.index(category), int(session)
+        parts[number in held].append(Session(label, number, start, stop))
+    train, test = map(tuple, parts)
+    data = DataSet("core50", frames, train, test, tuple(names), tuple(range(len(names))))
+    return data, sorted(draw.sample(range(len(names)), len(names) // 2))
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:

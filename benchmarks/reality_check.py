@@ -49,7 +49,7 @@ GRID: dict[str, dict[str, list[Any]]] = {
     "dslda": {"shrinkage": [1e-4, 1e-3, 1e-2, 1e-1]},
     "ranpac": {"expand": [1000, 10_000]},
     "acil": {"gamma": [1e-1, 1e1, 1e3]},
-    "klda": {"sigma": [1e-4, 1e-3, 1e-2]},
+    "klda": {"sigma": [1e-5, 1e-4, 1e-3, 1e-2]},
     "fecam": {"power": [0.5, 1.0], "gamma_2": [0.0, 1.0]},
     "fsa": {"lr_1": [1e-3, 1e-2], "adapt": ["film", "all"]},
     "cwr*": TRAINING,
