@@ -100,7 +100,6 @@ def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
         ("rendered", ["--skip-bad"], "--skip-bad is for a CORe50 folder or"),
         ("store", ["--skip-bad"], "is a packed store: leave it out"),
         ("core50", ["--fps", "2"], "--fps is for a class/session folder"),
-        ("own", ["--labels", "category"], "--labels is for CIFAR-100"),
     ],
 )
 def test_options_that_a_source_does_not_take_are_refused(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data-sets.md"
+
+
+def write_list(home: Path, data: str, sessions: int = 1) -> None:
+    """Write the list of a data set with the program of the guide."""
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.S | re.M)
+    (program,) = [block for block in blocks if f'Path("{data}")' in block]
+    program = program.replace(f'Path("{data}"), 1', f'Path("{data}"), {sessions}')
+    exec(program.replace(f'Path("{data}")', f"Path({str(home)!r})"), {})
+
 
 # Four classes in two superclasses, numbered across as the official ones are.
 COARSE = [1, 0, 1, 0]
@@ -44,12 +56,13 @@ CIFAR_FILES = {
 }
 
 
-def write_cifar(root: Path, changed: Mapping[str, bytes] | None = None) -> Path:
-    """Write the folder that the official archive of CIFAR-100 unpacks to."""
+def write_cifar(root: Path, changed: Mapping[str, bytes] | None = None, sessions: int = 1) -> Path:
+    """Write the folder that the official archive of CIFAR-100 unpacks to, and its list."""
     home = root / "cifar-100-binary"
     home.mkdir(parents=True, exist_ok=True)
     for name, content in (CIFAR_FILES | dict(changed or {})).items():
         (home / name).write_bytes(content)
+    write_list(home, "cifar-100-binary", sessions)
     return home
 
 

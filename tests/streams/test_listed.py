@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,24 +15,21 @@ from primavista.streams.listed import LIST, listed
 from primavista.streams.open import parse_source
 
 from .official import (
+    CIFAR,
     CLEAR_CLASSES,
+    COARSE,
+    FINE_NAMES,
     LORIS_OBJECTS,
     TINY_IDS,
     picture,
+    write_cifar,
     write_clear,
+    write_list,
     write_openloris,
     write_tiny_imagenet,
 )
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data-sets.md"
 HEADER = "file,class,session,split\n"
-
-
-def write_list(home: Path, data: str) -> None:
-    """Write the list of a data set with the program of the guide."""
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.S | re.M)
-    (program,) = [block for block in blocks if f'root = Path("{data}")' in block]
-    exec(program.replace(f'Path("{data}")', f"Path({str(home)!r})"), {})
 
 
 def colours(data: pv.DataSet, session: pv.Session) -> list[list[int]]:
@@ -107,6 +104,26 @@ def test_openloris_numbers_sessions_as_the_authors_do(tmp_path: Path) -> None:
     (clutter,) = [s for s in stream.batches[4] if s.label == 1]
     assert colours(data, clutter) == [[40, 40, 0]] * 2  # bottle_02 in segment 2
     assert sum(map(len, data.test)) == 18  # validation is not used
+
+
+def test_cifar100_has_its_pictures_and_the_official_numbers(tmp_path: Path) -> None:
+    data = pv.open_dataset(write_cifar(tmp_path, sessions=2), size=32)
+    assert data.classes == tuple(FINE_NAMES)
+    # the class of each, where the categories are numbered by first appearance
+    assert [1 - category for category in data.categories] == COARSE
+    check_unique(data)
+    assert [(s.label, s.number, len(s)) for s in data.train[:3]] == [
+        (0, 1, 3),
+        (0, 2, 3),
+        (1, 1, 3),
+    ]
+    assert [(s.number, len(s)) for s in data.test] == [(3, 2)] * 4
+    for sessions, split in ((data.train, "train"), (data.test, "test")):
+        for label in range(4):
+            own = [torch.arange(s.start, s.stop) for s in sessions if s.label == label]
+            rows = [i for i, fine in enumerate(CIFAR[split]["fine_labels"]) if fine == label]
+            pictures = CIFAR[split]["data"][rows].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            assert np.array_equal(data.frames[torch.cat(own)], pictures)
 
 
 def test_damaged_pictures_are_named_or_skipped(toys: Path) -> None:

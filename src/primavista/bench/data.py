@@ -156,22 +156,6 @@ class FolderData(FilesData):
         return {"size": self.size, "test_sessions": self.test}
 
 
-class CIFAR100Data(FilesData):
-    """The official files of CIFAR-100.
-
-    Args:
-        kind: "cifar100".
-        size: The side of the frames in pixels.
-        labels: 100 classes or 20 superclasses; see `open_dataset`.
-        sessions: The number of sessions per class.
-    """
-
-    kind: Literal["cifar100"]
-    size: Positive = 128
-    labels: Literal["object", "category"] | None = None
-    sessions: Positive | None = None
-
-
 class ListedData(FilesData):
     """A folder with a list of pictures.
 
@@ -185,7 +169,7 @@ class ListedData(FilesData):
 
 
 Data = Annotated[
-    RenderedData | CORe50Data | StoreData | FolderData | CIFAR100Data | ListedData,
+    RenderedData | CORe50Data | StoreData | FolderData | ListedData,
     Field(discriminator="kind"),
 ]
 

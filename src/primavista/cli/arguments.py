@@ -10,13 +10,11 @@ Args:
     deterministic: On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)
     device: auto, cpu or cuda.
     fps: Frames per second to take of videos (default: all).
-    labels: CIFAR-100: object (100 classes, the default) or category (20 superclasses).
     max_frames: Frames that are used of each video, evenly spread.
     out: Folder of the results (default: in primavista-runs).
     overrides: key=value, e.g. data.frames=30 or runs=3; repeatable.
     region: Part of the picture to look at: left, top, right, bottom as shares from 0 to 1.
     seconds: How long to watch a camera (default: until Ctrl-C).
-    sessions: CIFAR-100: sessions that each class is divided into (default: 1).
     size: New files only: side of the images in pixels (default: 192).
     skip_bad: Leave out and count what cannot be decoded.
     strategy: New files only: prima (default), 'cwr*', ..., or your own: package.module:Class.

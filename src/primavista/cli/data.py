@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 app = CommandGroup(
     """Data sets: draw one, pack any into one fast file, check it, look at it.
 
-    A SOURCE is the official files of CORe50 or CIFAR-100, a folder of your own
+    A SOURCE is the official files of CORe50, a folder of your own
     (`<class>/<session>/<frame>.png` pictures or `<class>/<session>.mp4` videos), a folder with a
     list of pictures (`pictures.csv`), a packed store, or `rendered`: videos drawn on the spot, as
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
     add_completion=False,
 )
-Labels = Literal["object", "category"]
-Sessions = Annotated[int | None, typer.Option(min=1)]
 
 
 @app.add
@@ -74,8 +72,6 @@ def pack(
     test: list[str] | None = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     full_test: bool = False,
-    labels: Labels | None = None,
-    sessions: Sessions = None,
     skip_bad: bool = False,
     max_frames: Annotated[int | None, typer.Option(min=1)] = None,
     fps: VideoFps = None,
@@ -99,8 +95,12 @@ def pack(
     from primavista.backbones.onnx import usable_cores
     from primavista.streams import store as stores
 
-    options: dict[str, Any] = {"labels": labels, "sessions": sessions}
-    options |= {"skip_bad": skip_bad, "max_frames": max_frames, "fps": fps, "cache": cache}
+    options: dict[str, Any] = {
+        "skip_bad": skip_bad,
+        "max_frames": max_frames,
+        "fps": fps,
+        "cache": cache,
+    }
     options |= {"test": "full" if full_test else None, "test_sessions": test}
     data = open_data(source, size, **options)
     with progress_bar("packing frames") as progress:
@@ -157,8 +157,6 @@ def matrix(
     protocol: str = "nicv2",
     order: Annotated[int, typer.Option("--run", min=0)] = 0,
     orders: Path | None = None,
-    labels: Labels | None = None,
-    sessions: Sessions = None,
     skip_bad: bool = False,
 ) -> None:
     """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
@@ -178,7 +176,7 @@ def matrix(
     from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row
 
-    data = open_data(source, labels=labels, sessions=sessions, skip_bad=skip_bad)
+    data = open_data(source, skip_bad=skip_bad)
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table(*row)

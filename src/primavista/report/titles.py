@@ -11,7 +11,6 @@ from primavista.strategies.builtin import STRATEGIES
 DATA_TITLES = {
     "rendered": "rendered objects",
     "core50": "CORe50",
-    "cifar100": "CIFAR-100",
 }
 
 # The words for each value of the option `freeze`.

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from primavista.errors import InputError
 from primavista.progress import Progress
-from primavista.streams.cifar100 import cifar100, is_cifar100
 from primavista.streams.core50 import CORe50, is_core50, official_batches
 from primavista.streams.dataset import DataSet, Stream, TestFrames
 from primavista.streams.folder import folder
@@ -26,7 +25,7 @@ from primavista.streams.store import is_store, open_store
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
 
-Kind = Literal["rendered", "store", "core50", "cifar100", "list", "folder"]
+Kind = Literal["rendered", "store", "core50", "list", "folder"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class DataSource:
 
     Args:
         kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a
-            CORe50 folder), "cifar100" (the official files), "list" (a folder with `pictures.csv`)
-            or "folder" (pictures and videos by class and session).
+            CORe50 folder), "list" (a folder with `pictures.csv`) or "folder" (pictures and videos
+            by class and session).
         path: The folder or file; None for rendered videos.
         scene: The values that the source text gives for the fields of `Scene`.
         text: The source as the user wrote it, for messages.
@@ -56,8 +55,8 @@ def parse_source(text: str | Path) -> DataSource:
 
     Args:
         text: "rendered", "rendered:objects=2,frames=12" (the keys are the fields of `Scene`), or
-            the path of a packed store, of CORe50, of CIFAR-100, of a folder with a list of
-            pictures, or of a folder of pictures and videos.
+            the path of a packed store, of CORe50, of a folder with a list of pictures, or of a
+            folder of pictures and videos.
 
     Returns:
         The source. A path that does not exist counts as a folder; opening it raises an error.
@@ -77,8 +76,6 @@ def open_dataset(
     source: str | Path | DataSource,
     *,
     size: int | None = None,
-    labels: Literal["object", "category"] | None = None,
-    sessions: int | None = None,
     test: TestFrames | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
@@ -93,9 +90,6 @@ def open_dataset(
     Args:
         source: A source text or path as in `parse_source`, or a source that was parsed before.
         size: The side of the frames in pixels; 128 by default. A packed store has a fixed size.
-        labels: For CIFAR-100, "object" (100 classes, the default) or "category" (20 superclasses).
-        sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
-            divided into; 1 by default.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
         split: For a folder, which random choice of test sessions; 0 is the fixed one.
@@ -115,8 +109,6 @@ def open_dataset(
     found = source if isinstance(source, DataSource) else parse_source(source)
     options: dict[str, Any] = {
         "size": size,
-        "labels": labels,
-        "sessions": sessions,
         "test": test,
         "test_sessions": test_sessions,
         "split": split,
@@ -217,7 +209,6 @@ _VIDEO_OPTIONS = {"size", "skip_bad", "max_frames", "fps", "cache", "test_sessio
 READERS: dict[Kind, Reader] = {
     "store": Reader("a packed store", set(), is_store, open_store),
     "core50": Reader("a CORe50 folder", {"size", "test", "skip_bad"}, is_core50, CORe50),
-    "cifar100": Reader("CIFAR-100", {"size", "labels", "sessions"}, is_cifar100, cifar100),
     "list": Reader("a folder with a list", {"size", "skip_bad"}, is_listed, listed),
     "folder": Reader("a class/session folder", _VIDEO_OPTIONS, Path.is_dir, folder),
 }

@@ -217,8 +217,7 @@ def domain_incremental(
 ) -> Stream:
     """Domain-incremental learning: each batch holds all classes in some new domain.
 
-    A domain is a session number: a place of CORe50, a period of CLEAR-10, a subclass of CIFAR-100
-    with the labels of its categories.
+    A domain is a session number: a place of CORe50, a period of CLEAR-10.
 
     Args:
         data: A data set with two session numbers or more.

@@ -1,4 +1,4 @@
-"""Plans over the official files of other data sets, with protocols that have parameters."""
+"""Plans over listed pictures, with protocols that have parameters."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def plan(path: Path, protocols: list[Any] | None = None, **data: Any) -> Plan:
             "groups": [
                 {"name": "g", "strategies": ["ncm"], "protocols": protocols or PROTOCOLS},
             ],
-            "data": {"kind": "cifar100", "path": str(path), "size": 32, **data},
+            "data": {"kind": "list", "path": str(path), "size": 32, **data},
             "backbone": {"weights": "random", "options": {"width": 0.0625}},
         }
     )
 
 
 def test_a_plan_runs_over_official_files(tmp_path: Path) -> None:
-    suite = Suite(plan(write_cifar(tmp_path), sessions=2), tmp_path / "out")
+    suite = Suite(plan(write_cifar(tmp_path, sessions=2)), tmp_path / "out")
     assert not suite.run(Inline())
     cells = [Cell.model_validate(read_json(state.path / RUN)) for state in suite.states]
     assert [cell.protocol for cell in cells] == [
@@ -48,7 +48,7 @@ def test_a_plan_runs_over_official_files(tmp_path: Path) -> None:
     assert batches == [3, 7]  # two classes and then one each; 2 of 8 sessions and then one each
     facts = read_result(suite.states[0].path).data
     assert (facts.train_frames, facts.test_frames, facts.train_sessions) == (24, 8, 8)
-    assert cells[0].data.name == "cifar100"
+    assert cells[0].data.name == "cifar-100-binary"
     folders = [state.path.parent.name for state in suite.states]
     assert folders == ["class-incremental-classes_per_batch=1-first=2", "nicv2-first=2"]
 
@@ -59,7 +59,7 @@ def test_the_same_protocol_in_other_words_makes_one_cell(tmp_path: Path) -> None
 
 
 def test_a_cell_comes_back_from_its_file(tmp_path: Path) -> None:
-    cell = plan(write_cifar(tmp_path), labels="category").planned()[0].cell
+    cell = plan(write_cifar(tmp_path)).planned()[0].cell
     assert Cell.model_validate_json(cell.model_dump_json()) == cell
 
 
@@ -78,7 +78,7 @@ def test_one_changed_pixel_is_another_cell(tmp_path: Path, monkeypatch: pytest.M
 def test_the_command_line_recognises_them(tmp_path: Path) -> None:
     path = write_cifar(tmp_path)
     assert data_settings(str(path), size=64) == {
-        "kind": "cifar100",
+        "kind": "list",
         "path": str(path.resolve()),
         "size": 64,
     }
@@ -107,5 +107,5 @@ def test_what_the_data_does_not_have_is_said_before_anything_runs(tmp_path: Path
 
 
 def test_other_keys_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data\.cifar100\.test: there is no such key"):
+    with pytest.raises(InputError, match=r"data\.list\.test: there is no such key"):
         plan(tmp_path, test="full")
