@@ -1,12 +1,7 @@
-"""Pictures with true boxes: several objects in one room, or one object that wanders about.
-
-Pictures of several objects are the test set of localisation; a wandering object is a lesson in
-which its box has to be found.
-"""
+"""Pictures of several objects in one room with their true boxes: the test set of localisation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -127,57 +122,6 @@ def tableau(
     for posed, left, top in _places(scene, objects, session, size, sizes, dice):
         _draw(canvas, owner, posed, (left, top), light)
     return Tableau(_developed(canvas, light, dice), _shown(objects, owner))
-
-
-def wandering_lesson(
-    scene: Scene,
-    object: int,
-    session: int,
-    frames: int = 20,
-    size: tuple[int, int] = (320, 240),
-    share: float = 0.45,
-) -> list[Tableau]:
-    """Draw a lesson in which the object wanders through the picture of a fixed camera.
-
-    A hand moves the object along a figure of eight, so the object is in the centre of the picture
-    only now and then. Everything follows from the arguments.
-
-    Args:
-        scene: The objects; its `size` and `frames` do not matter.
-        object: The number of the object, from 1.
-        session: The session, which determines the background, the light and the grip.
-        frames: The number of pictures, spread evenly over the path.
-        size: The width and the height of the pictures.
-        share: The longer side of the object at the start, in heights of the picture.
-
-    Returns:
-        The pictures in their order, each with the true box.
-    """
-    dice = Dice("wandering", scene.seed, session, object)
-    light = light_of(scene.seed, session, LIGHT_RANGE, CAST, BLUR * 1.5)
-    room = _room(scene, session, object, size, light)
-    sketch = _outline(_posed(scene, object, session, 0.0, True, 96))
-    side = max(16, round(96 * share * size[1] / max(sketch.width, sketch.height)))
-    start, pictures = dice.between(0, 1), []
-    for number in range(frames):
-        u = number / frames
-        posed = _posed(scene, object, session, u, True, side)
-        outline, canvas = _outline(posed), room.clone()
-        owner = torch.zeros(size[1], size[0], dtype=torch.int64)
-        turn = 2 * math.pi * (u + start)
-        corner = (
-            round(_along(outline.left, outline.width, size[0], math.sin(turn))),
-            round(_along(outline.top, outline.height, size[1], math.sin(2 * turn))),
-        )
-        _draw(canvas, owner, posed, corner, light)
-        frame = _developed(canvas, light, dice)
-        pictures.append(Tableau(frame, _shown([object], owner)))
-    return pictures
-
-
-def _along(first: int | float, length: float, room: int, way: float) -> float:
-    """Return the start of the square that puts the outline at `way`, from -1 to 1, in the room."""
-    return (room - length) * (0.5 + 0.5 * way) - first
 
 
 def _shown(objects: Sequence[int], owner: Tensor) -> tuple[Shown, ...]:

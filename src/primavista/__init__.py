@@ -16,7 +16,6 @@ _WHERE = {
     "Prediction": "learner.prediction",
     "Located": "learner.locating",
     "Box": "media.boxes",
-    "moving_boxes": "learner.boxed",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
     "LessonReport": "learner.lesson",
@@ -93,7 +92,6 @@ __all__ = [
     "evaluate",
     "folder",
     "load_results",
-    "moving_boxes",
     "nicv2",
     "open_dataset",
     "open_frames",
@@ -107,7 +105,6 @@ __all__ = [
 if TYPE_CHECKING:
     from primavista.bench.evaluate import Step, evaluate
     from primavista.errors import FileError, InputError, PrimavistaError
-    from primavista.learner.boxed import moving_boxes
     from primavista.learner.coach import Advice
     from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner

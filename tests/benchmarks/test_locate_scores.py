@@ -11,9 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from locate import Answer, Picture, average_precision, pictures_without, pointing, score
-from tableau import Shown, tableau, wandering_lesson
+from tableau import Shown, tableau
 
-from primavista.learner.boxed import moving_boxes
 from primavista.media.boxes import Box
 from primavista.streams.rendered.renderer import Scene
 
@@ -77,27 +76,6 @@ def test_a_tableau_is_drawn_again_from_its_numbers_and_has_true_boxes():
         assert 0.19 <= max(box.width, box.height) / 120 <= 1.01
         inside = changed[int(box.top) : int(box.bottom), int(box.left) : int(box.right)]
         assert inside.any(0).float().mean() > 0.5  # there is something in it
-
-
-def test_an_object_wanders_in_front_of_a_camera_that_stands_still():
-    scene = Scene(categories=3, objects=1, sessions=11, frames=4, size=64, seed=1)
-    film, same = (wandering_lesson(scene, 2, 1, frames=8, size=(160, 120)) for _ in range(2))
-    assert all(
-        (a.frame == b.frame).all() and a.shown == b.shown for a, b in zip(film, same, strict=True)
-    )
-    frames = np.stack([one.frame.numpy() for one in film]).astype(int)
-    still = np.abs(frames - np.median(frames, axis=0)).max(-1) < 40
-    assert still.mean() > 0.7  # the background does not move
-    middles = []
-    for one in film:
-        (shown,) = one.shown
-        box = shown.box
-        assert 0 <= box.left < box.right <= 160
-        assert 0 <= box.top < box.bottom <= 120
-        middles.append(((box.left + box.right) / 2, (box.top + box.bottom) / 2))
-    assert np.ptp(middles, axis=0).min() > 30
-    found = moving_boxes(list(frames.astype(np.uint8)))
-    assert np.mean([one.shown[0].box.iou(box) for one, box in zip(film, found, strict=True)]) > 0.3
 
 
 def test_pictures_without_a_taught_object_show_nothing_or_strangers():

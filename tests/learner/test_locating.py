@@ -10,7 +10,6 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.backbones.places import Place, WindowReader, interval_weights
 from primavista.backbones.reference import generic_frames
-from primavista.learner.boxed import connected
 from primavista.learner.locating import (
     BOX_PRIOR,
     CORE,
@@ -112,13 +111,6 @@ def test_levels_have_two_areas_and_sides_that_the_network_can_halve():
             assert w % 32 == h % 32 == 0
             assert w * h < 1.35 * 384 * 288
     assert level_sizes(3, 4000, 192)[0][0] == 32
-
-
-def test_a_part_is_connected_by_its_four_neighbours():
-    mask = np.array([[1, 1, 0], [0, 0, 1], [1, 0, 1]], bool)
-    assert connected(mask, (0, 0)).tolist() == [[True, True, False], [False] * 3, [False] * 3]
-    assert connected(mask, (2, 2)).sum() == 2
-    assert connected(mask, (1, 2)).tolist()[1:] == [[False, False, True]] * 2
 
 
 def test_a_bright_square_is_found_where_it_is():

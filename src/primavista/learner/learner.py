@@ -20,7 +20,6 @@ from PIL import Image
 
 from primavista.errors import FileError, InputError
 from primavista.heads.options import UnknownOptionError
-from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.coach import (
     Advice,
     HeldOutTests,
@@ -159,7 +158,6 @@ class Learner:
         frames: LearnerInput,
         label: str | Sequence[str],
         *,
-        box: BoxesLike | None = None,
         bgr: bool = False,
         refuse: Collection[str] = (),
         coach: bool = True,
@@ -174,12 +172,9 @@ class Learner:
             frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images, the
                 path of a video, of a picture or of a folder of pictures, a list of such paths,
                 `open_frames("mug.mp4", fps=5)` for a choice of frames, or the result of
-                `open_lesson`.
+                `open_lesson`. The centre square of each is learned.
             label: The name of the object, known or new, or one name per frame. The word "unknown"
                 is taken: it is what strangers are called.
-            box: Where the object is, in pixels of the frames: left, top, right and bottom, one box
-                for all frames or one per frame, or "motion" to find what moves in front of a camera
-                that stands still. A square around it is learned. By default it is in the middle.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
             refuse: Ids of lessons that must not be learned again; `learner.lessons` for those that
                 this learner has had. By default the same frames may be learned any number of times.
@@ -199,8 +194,6 @@ class Learner:
             FileError: If the path cannot be read.
         """
         _check_order_of_arguments(frames, label)
-        if box is not None:
-            frames, bgr = np.stack(boxed_frames(frames, box, self.size, bgr)), False
         images = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         shown = LateBar("learning") if progress is None else nullcontext(progress)

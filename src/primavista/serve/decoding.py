@@ -19,9 +19,8 @@ from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, refused_as
 from primavista.serve.schemas import FoundObject, FoundObjects
 
-# the longest side of a picture, in sides of the model's frames
-WHOLE_SIDES = 4  # if objects are searched for in it
-BOXED_SIDES = 2  # if a square for a lesson is cut out of it
+# the longest side of a picture in which objects are searched for, in sides of the model's frames
+WHOLE_SIDES = 4
 
 
 async def decode_frame(
@@ -67,9 +66,7 @@ async def decode_frame(
     return frames[0]
 
 
-async def decode_frames(
-    service: LearnerService, files: list[UploadFile], whole_sides: int = 0
-) -> list[ImageArray]:
+async def decode_frames(service: LearnerService, files: list[UploadFile]) -> list[ImageArray]:
     """Decode several images; if one of them is refused, all are.
 
     One is decoded after the other, so that images of other clients come in between.
@@ -78,7 +75,6 @@ async def decode_frames(
         service: The service, which has the limits on the number of images, on each of them, and on
             the time for all.
         files: The encoded images.
-        whole_sides: As for `decode_frame`.
 
     Returns:
         The images: uint8, H x W x 3, RGB.
@@ -97,7 +93,7 @@ async def decode_frames(
         if time.monotonic() > end:
             reason = f"the frames take more than {limits.wait_seconds:g} seconds to decode"
             raise RefusedError(413, f"{reason}: send fewer or smaller ones")
-        images.append(await decode_frame(service, file.file, f"frame {number}", whole_sides))
+        images.append(await decode_frame(service, file.file, f"frame {number}"))
     return images
 
 

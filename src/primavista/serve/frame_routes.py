@@ -12,13 +12,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
 
-from primavista.learner.boxed import boxed_squares
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.media.images import ImageArray, centre_square
 from primavista.serve.decoding import (
-    BOXED_SIDES,
     WHOLE_SIDES,
     decode_frame,
     decode_frames,
@@ -26,7 +24,7 @@ from primavista.serve.decoding import (
     find_objects,
 )
 from primavista.serve.learner_service import LearnerService, Snapshot
-from primavista.serve.limits import RefusedError, check_label, refused_as
+from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.routing import Service, refusals
 from primavista.serve.schemas import (
     CameraStatus,
@@ -48,14 +46,6 @@ FrameFiles = Annotated[
         default_factory=list,
         json_schema_extra={"default": []},  # a factory alone would not show in the document
         description="images: JPEG, PNG, WebP or BMP of any size; the centre square is used",
-    ),
-]
-BoxForm = Annotated[
-    str,
-    Form(
-        max_length=100,
-        description="where the object is in the frames: left, top, right and bottom as shares of "
-        'the sides, such as 0.2,0.1,0.6,0.7, or "motion" to find what moves; by default the middle',
     ),
 ]
 VideoFile = Annotated[
@@ -85,7 +75,6 @@ async def teach(
     label: LabelForm,
     frames: FrameFiles,
     video: VideoFile = None,
-    box: BoxForm = "",
     wait: WaitQuery = 0,
     again: AgainQuery = False,
 ) -> JobStatus:
@@ -98,7 +87,7 @@ async def teach(
     `wait`, the answer is 200 if it is done by then, and 409 with the reason if it failed.
     """
     name = check_label(label, service.learner.labels)
-    images = await _decode(service, frames, video, box)
+    images = await _decode(service, frames, video)
     return await _learn(service, images, name, response, wait=wait, again=again)
 
 
@@ -323,17 +312,11 @@ def _outcome(prediction: Prediction, expected: str) -> str:
 
 
 async def _decode(
-    service: LearnerService, frames: list[UploadFile], video: UploadFile | None, box: str = ""
+    service: LearnerService, frames: list[UploadFile], video: UploadFile | None
 ) -> list[ImageArray]:
-    """Decode the frames or the video of a request; of frames with a box, the squares around it."""
-    if box and not frames:
-        raise RefusedError(422, "a box is for frames: send frames, not a video")
+    """Decode the frames or the video of a request."""
     if bool(frames) == (video is not None):
         raise RefusedError(422, "send either frames or a video")
     if video is not None:
         return await decode_video(service, video.file)
-    if not box:
-        return await decode_frames(service, frames)
-    wholes = await decode_frames(service, frames, BOXED_SIDES)
-    with refused_as(422):  # a wrong box, or nothing moves
-        return await service.in_thread(boxed_squares, wholes, box, service.learner.size)
+    return await decode_frames(service, frames)
