@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
-import struct
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -58,15 +55,6 @@ ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
 FREE_SCANS = 20  # with more, a JPEG may have fewer pixels, so that it takes no longer
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
-GREY = 128  # of the coefficients of a JPEG that are all zero
-LEAST_TAIL, LONGEST_TAIL = 96, 4096  # bits of a JPEG's data that are looked at
-INFLATED = 2**20  # bytes of a PNG at once
-# The first column and row of each pass of an interlaced PNG, and the steps between them.
-PNG_PASSES = (
-    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
-    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
-)
-PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type of a PNG
 
 ImageArray: TypeAlias = NDArray[np.uint8]
 # The left, top, right and bottom of a part of a picture, in shares of its sides, from 0 to 1.
@@ -236,20 +224,12 @@ def loaded_upright(picture: ImageFile.ImageFile, name: str | Path, max_pixels: i
 
     Raises:
         TooLargeError: If it has more, or takes too long.
-        FileError: If its data end early.
     """
     check_pixels(name, picture.width, picture.height, max_pixels)
     # MPO is a JPEG with further pictures behind the first, as many phones write them
-    kind = "JPEG" if picture.format == "MPO" else picture.format
-    data = _all_bytes(picture) if kind in ("JPEG", "PNG") else b""
-    if kind == "JPEG":
-        _check_scans(name, picture, data, max_pixels)
-    loaded = _eight_bits(ImageOps.exif_transpose(picture))
-    if _is_cut_off(picture, data):
-        raise FileError(
-            f"{name} was cut off: its data end before its last row. Restore it, or {SKIP}"
-        )
-    return loaded
+    if picture.format in ("JPEG", "MPO"):
+        _check_scans(name, picture, max_pixels)
+    return _eight_bits(ImageOps.exif_transpose(picture))
 
 
 def as_frame(
@@ -511,9 +491,9 @@ def _all_bytes(picture: ImageFile.ImageFile) -> bytes:
     return data
 
 
-def _check_scans(name: str | Path, picture: Image.Image, data: bytes, max_pixels: int) -> None:
+def _check_scans(name: str | Path, picture: ImageFile.ImageFile, max_pixels: int) -> None:
     """Refuse a JPEG of many scans: a small file could take minutes to decode."""
-    scans = data.count(b"\xff\xda")
+    scans = _all_bytes(picture).count(b"\xff\xda")
     most = min(MAX_SCANS, FREE_SCANS * max_pixels // max(1, picture.width * picture.height))
     if scans > most:
         raise _too_large(name, f"a JPEG of {scans} scans", f"{most} scans at this size")
@@ -532,119 +512,3 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
         return picture
     high = np.asarray(picture).astype(np.int64) >> 8
     return Image.fromarray(high.clip(0, 255).astype(np.uint8))
-
-
-def _is_cut_off(picture: Image.Image, data: bytes) -> bool:
-    """Return True if the data of a picture end before its last row.
-
-    A file whose end is missing is an error for every decoder. If its data end early but in order (a
-    JPEG with its end marker, a PNG whose compressed stream is closed), libjpeg and Pillow accept
-    it, fill the rest with grey or black and say nothing. The fill is found first, which costs next
-    to nothing; only then the file is looked at.
-
-    A JPEG is taken for complete if in doubt: if its last rows are grey and it is too small to tell,
-    or if it is progressive and only later scans are missing, which make it sharper.
-
-    Args:
-        picture: The decoded picture, as Pillow opened it.
-        data: The file.
-    """
-    if picture.format == "JPEG":
-        return _jpeg_is_cut_off(picture, data)
-    return picture.format == "PNG" and _png_is_cut_off(picture, data)
-
-
-def _jpeg_is_cut_off(picture: Any, data: bytes) -> bool:
-    if picture.mode not in ("L", "RGB"):
-        return False
-    layers: list[tuple[int, ...]] = picture.layer if len(picture.layer) > 1 else [(1, 1, 1, 0)]
-    width, height = 8 * max(layer[1] for layer in layers), 8 * max(layer[2] for layer in layers)
-    rows: int = _grey_rows(picture) // height  # of the blocks that are coded together
-    if rows == 0:
-        return False
-    if data.count(b"\xff\xda") > 1 or picture.info.get("progressive"):
-        return data.count(b"\xff\xda") == 1
-    across = int(-(-picture.width // width))
-    interval, coded = _jpeg_data(data)
-    if interval:
-        groups = int(-(-picture.height // height) * across)
-        return len(re.findall(rb"\xff[\xd0-\xd7]", coded)) < -(-groups // interval) - 1
-    # Blocks that are truly grey take two codes of at least one bit, the same ones again and again,
-    # after the first group of them.
-    blocks = max(rows * across - 2, 0) * sum(layer[1] * layer[2] for layer in layers)
-    tail = _last_bits(coded, min(2 * blocks, LONGEST_TAIL))
-    return len(tail) >= LEAST_TAIL and not _repeats(tail)
-
-
-def _grey_rows(picture: Image.Image) -> int:
-    """Return how many rows at the bottom are wholly grey."""
-    last = picture.crop((0, picture.height - 1, picture.width, picture.height))
-    if (np.asarray(last) != GREY).any():
-        return 0
-    coloured = (np.asarray(picture) != GREY).reshape(picture.height, -1).any(axis=1)
-    return int(np.argmax(coloured[::-1])) if coloured.any() else picture.height
-
-
-def _jpeg_data(data: bytes) -> tuple[int, bytes]:
-    """Return the restart interval of a JPEG, 0 if there is none, and its coded data."""
-    interval, position = 0, 2
-    while position + 4 <= len(data) and data[position] == 0xFF:
-        marker, length = struct.unpack_from(">xBH", data, position)
-        if marker == 0xDD:
-            (interval,) = struct.unpack_from(">H", data, position + 4)
-        position += 2 + length
-        if marker == 0xDA:
-            break
-    return interval, data[position : max(position, data.rfind(b"\xff\xd9"))]
-
-
-def _last_bits(coded: bytes, count: int) -> str:
-    """Return the last `count` bits of a JPEG's data without the last 16, which may be padding."""
-    if count <= 16:
-        return ""
-    plain = coded[-count:].replace(b"\xff\x00", b"\xff")
-    return "".join(f"{byte:08b}" for byte in plain)[-count:-16]
-
-
-def _repeats(tail: str) -> bool:
-    """Return True if one pattern, of at most half of the length, makes up the whole."""
-    half = tail[len(tail) // 2 :]
-    found = tail.rfind(half, 0, len(tail) - 1)
-    period = len(tail) - len(half) - found
-    return found >= 0 and tail[period:] == tail[:-period]
-
-
-def _png_is_cut_off(picture: Image.Image, data: bytes) -> bool:
-    last = picture.crop((0, picture.height - 1, picture.width, picture.height))
-    interlaced = bool(picture.info.get("interlace"))
-    if not interlaced and last.getbbox(alpha_only=False) is not None:
-        return False
-    chunks = list(_png_chunks(data))
-    wanted = next(_png_bytes(chunk) for kind, chunk in chunks if kind == b"IHDR")
-    rest = b"".join(chunk for kind, chunk in chunks if kind == b"IDAT")
-    inflate = zlib.decompressobj()
-    while wanted > 0 and (piece := inflate.decompress(rest, INFLATED)):
-        wanted -= len(piece)
-        rest = inflate.unconsumed_tail
-    return wanted > 0
-
-
-def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    position = 8
-    while position + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        yield kind, data[position + 8 : position + 8 + length]
-        position += 12 + length
-
-
-def _png_bytes(header: bytes) -> int:
-    """Return how many bytes the rows of a PNG have, each with the byte that names its filter."""
-    width, height, depth, colour, *_, interlaced = struct.unpack(">IIBBBBB", header[:13])
-    bits = depth * PNG_SAMPLES[colour]
-    total = 0
-    for left, top, across, down in PNG_PASSES if interlaced else ((0, 0, 1, 1),):
-        columns = -(-(width - left) // across)
-        rows = -(-(height - top) // down)
-        if columns > 0 and rows > 0:
-            total += rows * (1 + -(-columns * bits // 8))
-    return total
