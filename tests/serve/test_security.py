@@ -108,7 +108,6 @@ def test_without_the_token_only_the_page_is_there(guarded):
     for path in (
         "/api/model",
         "/api/model/file",
-        "/metrics",
         "/api/openapi.json",
         "/page",
         "/healthz/../api/model",

@@ -6,7 +6,6 @@ import io
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,49 +102,4 @@ def test_without_a_camera(client: TestClient) -> None:
     assert "--camera" in client.get("/api/camera/frame").json()["detail"]
     assert client.post("/api/camera/lessons", data={"label": "mug"}).status_code == 404
     with pytest.raises(InputError, match="camera:0"):
-        ServiceCamera("mug.mp4")  # there is no such file
-
-
-def write_film(path: Path, labels: tuple[str, ...], frames: int) -> None:
-    """Write a film with some frames of each colour, at 20 per second."""
-    av = pytest.importorskip("av")
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=20)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for label in (label for label in labels for _ in range(frames)):
-            picture = np.full((48, 64, 3), COLOURS[label], np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
-        container.mux(stream.encode())
-
-
-@pytest.mark.slow
-def test_a_film_is_a_camera_too_at_its_own_speed_and_over_and_over(
-    service: LearnerService, tmp_path: Path
-) -> None:
-    write_film(tmp_path / "film.mp4", ("mug", "kettle"), 16)  # 0.8 seconds each
-    app = create_app(service, camera=ServiceCamera(str(tmp_path / "film.mp4")))
-    seen = []
-    with TestClient(app, base_url="http://localhost") as client:
-        end = time.monotonic() + 20
-        while len(seen) < 5 and time.monotonic() < end:  # mug, kettle, and the film again
-            answer = client.get("/api/camera/frame")
-            if answer.status_code == 200:
-                pixels = np.asarray(Image.open(io.BytesIO(answer.content)))
-                distance = {k: np.abs(pixels.mean((0, 1)) - v).max() for k, v in COLOURS.items()}
-                shown = min(distance, key=distance.__getitem__)
-                if not seen or seen[-1][0] != shown:
-                    seen.append((shown, time.monotonic()))
-            time.sleep(0.02)
-        assert client.get("/api/camera").json()["online"] is True
-    assert [shown for shown, _ in seen] == ["mug", "kettle", "mug", "kettle", "mug"]
-    assert seen[-1][1] - seen[1][1] > 2.0  # three scenes of 0.8 seconds, not as fast as it decodes
-
-
-def test_a_film_that_is_none_says_so(service: LearnerService, tmp_path: Path) -> None:
-    (tmp_path / "film.mp4").write_bytes(b"no film" * 100)
-    app = create_app(service, camera=ServiceCamera(str(tmp_path / "film.mp4")))
-    with TestClient(app, base_url="http://localhost") as client:
-        end = time.monotonic() + 20
-        while "not a video" not in client.get("/api/camera").json()["reason"]:
-            assert time.monotonic() < end, client.get("/api/camera").json()
-            time.sleep(0.05)
+        ServiceCamera("mug.mp4")

@@ -307,9 +307,7 @@ def test_too_many_sockets_are_refused_with_429(running):
         assert running.raw(upgrade("/api/stream")).startswith(b"HTTP/1.1 429")
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/model", "/api/model/file", "/api/export?format=edge", "/metrics"]
-)
+@pytest.mark.parametrize("path", ["/api/model", "/api/model/file", "/api/export?format=edge"])
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
 def test_other_pages_cannot_make_it_work(running, path, site):
     assert running.owner(path, **{"Sec-Fetch-Site": site}) == 403

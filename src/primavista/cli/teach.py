@@ -58,8 +58,7 @@ def teach(
         no_token: Let every program and every user of this machine teach and ask without a token.
         tls: Certificate and key (PEM), to serve https.
         camera: A camera of this machine or network for the service itself: camera:0, rtsp://...,
-            http://..., env:NAME, or a video file in its place, to try things out. Whoever has the
-            token sees its picture.
+            http://... or env:NAME. Whoever has the token sees its picture.
     """
     # one half of the processors recognises while the other half learns; read by libraries when they
     # are first imported

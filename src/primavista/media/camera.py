@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from primavista.media.addresses import (
     STALL,
     camera_address,
     is_address,
-    is_live,
     live_name,
 )
 from primavista.media.child import Child
@@ -44,7 +42,6 @@ RTSP = {
     "analyzeduration": "2000000",  # microseconds
 }
 HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
-FILM = "film"  # in place of one: a video file, played at its own speed, again and again
 V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds until a lost camera is looked for again
 
@@ -65,8 +62,7 @@ class CameraView:
     """A camera, and what is taken of its picture.
 
     Args:
-        source: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME"; or the path of
-            a video file, which is played at its own speed, again and again.
+        source: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME".
         size: The side of the frames in pixels; None keeps the whole picture.
         fps: The most frames per second to take; None takes all.
         region: The part of the picture to look at; None for all of it.
@@ -308,8 +304,6 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
     """Return what FFmpeg opens, its input format, and options."""
     if DEVICE.fullmatch(source):
         return source, V4L2, {}
-    if not is_live(source):
-        return str(Path(source).expanduser()), FILM, {}
     if source.startswith(CAMERA):
         number = source.removeprefix(CAMERA)
         if not number.isdecimal():
@@ -338,8 +332,6 @@ def _stalled(view: CameraView, seconds: float) -> CameraLostError:
 
 
 def _advice(source: str) -> str:
-    if not is_live(source):
-        return "Give a video file that can be played"
     if is_address(source):
         advice = "See that it is switched on, and that the address, user and password are right"
         if camera_address(source).parts.scheme in ("https", "rtsps"):

@@ -20,9 +20,9 @@ from urllib.error import HTTPError, URLError
 
 from primavista.errors import FileError, require_extra
 from primavista.media.addresses import Address
-from primavista.media.camera import FILM, HTTP, OPENING, V4L2, CameraJob
+from primavista.media.camera import HTTP, OPENING, V4L2, CameraJob
 from primavista.media.child import answer_jobs, limit_memory
-from primavista.media.decode import FrameTimer, timed_frames, turned
+from primavista.media.decode import FrameTimer, turned
 from primavista.media.images import ImageArray, as_frame, check_pixels
 
 MEMORY = 256 * 2**20  # bytes that decoding may take
@@ -47,9 +47,6 @@ def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
     """
     av = require_extra("av", "video")
     limit_memory(MEMORY)
-    if job.format == FILM:
-        yield from _film(job)
-        return
     try:
         with _opened(av, job) as container:
             yield from _frames(av, container, job)
@@ -93,20 +90,6 @@ def _frames(av: Any, container: Any, job: CameraJob) -> Iterator[ImageArray]:
             begin = now if begin is None else begin
             if due(now - begin) and not frame.is_corrupt:
                 yield _made(frame, job)
-
-
-def _film(job: CameraJob) -> Iterator[ImageArray]:
-    """Play a video file at its own speed; when it ends, it begins again."""
-    while True:
-        begin, due, count = time.monotonic(), FrameTimer(job.fps), 0
-        for seconds, frame in timed_frames(job.url, max_pixels=job.pixels):
-            if isinstance(frame, FileError) or not due(seconds):
-                continue
-            time.sleep(max(begin + seconds - time.monotonic(), 0.0))
-            yield _made(frame, job)
-            count += 1
-        if not count:
-            raise FileError("none of its frames can be decoded")
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
@@ -89,7 +89,7 @@ def create_app(
     app.include_router(socket_routes.router)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_page(app)
-    _add_monitoring(app, service)
+    app.add_api_route("/healthz", _health, name="health", tags=["watch"])
     return AccessControl(app, host, token, service)
 
 
@@ -113,31 +113,12 @@ def _add_page(app: FastAPI) -> None:
         app.add_api_route(path, endpoint, include_in_schema=False)
 
 
-def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
-    async def health() -> Health:
-        """Say that the service is running.
+async def _health() -> Health:
+    """Say that the service is running.
 
-        This is for monitoring: it needs no token and does not touch the learner.
-        """
-        return Health()
-
-    async def metrics() -> PlainTextResponse:
-        """Return counts and times since the start, in the text format of Prometheus.
-
-        Among them are the lessons by their outcome, and histograms of how long predictions and
-        lessons take.
-        """
-        snapshot = service.snapshot
-        gauges = {
-            "objects": len(snapshot.learner.labels),
-            "version": snapshot.version,
-            "queued": service.queued,
-        }
-        text = service.metrics.text(gauges)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
-
-    app.add_api_route("/healthz", health, tags=["watch"])
-    app.add_api_route("/metrics", metrics, tags=["watch"], response_class=PlainTextResponse)
+    This is for monitoring: it needs no token and does not touch the learner.
+    """
+    return Health()
 
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:

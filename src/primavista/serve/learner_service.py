@@ -36,7 +36,6 @@ from primavista.serve.journal import (
     ReportProgress,
 )
 from primavista.serve.limits import Budget, RefusedError, ServiceLimits
-from primavista.serve.metrics import ServiceMetrics
 from primavista.serve.service_camera import ServiceCamera
 from primavista.storage.learner_file import file_stamp
 
@@ -103,7 +102,6 @@ class LearnerService:
         self.uploads = Budget(self.limits.upload_bytes, f"all uploads in progress {at_most}")
         self.recalled = Budget(self.limits.recall_bytes, f"{recalled} {at_most}")
         self.stream_places = asyncio.Semaphore(STREAM_PLACES)
-        self.metrics = ServiceMetrics()
         self.snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: dict[str, ChangeJob] = {}  # the oldest first
@@ -250,7 +248,6 @@ class LearnerService:
             advice = "try again when some are done"
         else:
             return
-        self.metrics.count("refused")
         raise RefusedError(429, f"{reason}: {advice}")
 
     def cancel(self, job: ChangeJob) -> bool:
@@ -328,7 +325,6 @@ class LearnerService:
             RefusedError: If too many frames wait (429).
         """
         if self._requests.qsize() >= self.limits.waiting_frames:
-            self.metrics.count("refused")
             raise RefusedError(429, "too many frames wait to be recognised: send fewer per second")
         answer: Future[VersionedPrediction] = Future()
         self._requests.put((image, answer))
@@ -353,17 +349,10 @@ class LearnerService:
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:
-        """End a job, with the lock held, and count it before anybody hears of it."""
+        """End a job, with the lock held."""
         if job.is_cancelled:
             job.error = CANCELLED
         job.work = job.lesson = None  # the frames are in both
-        outcome = "done" if job.error is None else "failed"
-        if job.already_taught:
-            outcome = "already_taught"
-        self.metrics.count("jobs", labels=f'{{kind="{job.kind}",state="{outcome}"}}')
-        if job.kind == "lesson" and outcome == "done":
-            self.metrics.time("lesson_seconds", job.seconds or 0.0)
-            self.metrics.count("frames_learned", job.frames)
         job.ended.set_result(None)
 
     def _run_job(self, job: ChangeJob) -> None:
@@ -468,15 +457,12 @@ class LearnerService:
 
     def _answer(self, requests: list[WaitingFrame]) -> None:
         snapshot = self.snapshot
-        began = time.monotonic()
         try:
             predictions = snapshot.learner.predict([image for image, _ in requests])
         except Exception as error:
             for _, answer in requests:
                 answer.set_exception(error)
             return
-        self.metrics.time("predict_seconds", time.monotonic() - began)
-        self.metrics.count("frames_recognised", len(requests))
         for (_, answer), prediction in zip(requests, predictions, strict=True):
             answer.set_result((prediction, snapshot.version))
 

@@ -157,10 +157,9 @@ class AccessControl:
                 with self.sockets.holding():
                     await self.app(scope, receive, send)
         except RefusedError as refused:
-            self.service.metrics.count("refused")
             await exchange.refuse(refused)
         except ClientDisconnect:  # the client has gone away, and nothing was changed
-            self.service.metrics.count("refused")
+            pass
         finally:
             exchange.release()
 
@@ -209,7 +208,6 @@ class _Exchange:
         self._send = send
         self._limits = service.limits
         self._uploads = service.uploads
-        self._metrics = service.metrics
         self._most_bytes = self._limits.json_bytes
         self._received_bytes = 0
         self._body_end = time.monotonic() + self._limits.body_seconds
@@ -229,14 +227,10 @@ class _Exchange:
         """Receive the next piece of the body; `RefusedError` if it is too large or too slow."""
         if self._body_complete:
             return await self._receive()
-        try:
-            message = await self._receive_in_time()
-            more = message["type"] == "http.request" and message.get("more_body", False)
-            self._body_complete = not more
-            await self._count(len(message.get("body", b"")))
-        except RefusedError:  # the application answers with it
-            self._metrics.count("refused")
-            raise
+        message = await self._receive_in_time()
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        self._body_complete = not more
+        await self._count(len(message.get("body", b"")))
         return message
 
     async def _receive_in_time(self) -> Message:

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from PIL import Image
 
 from primavista.errors import InputError
-from primavista.media.addresses import is_live, is_video_file
+from primavista.media.addresses import is_live
 from primavista.media.camera import (
     CameraFrame,
     CameraLostError,
@@ -33,18 +33,16 @@ class ServiceCamera:
     """Keeps the newest frame of a camera in memory; a thread reads it and reconnects if it is lost.
 
     Args:
-        source: The camera, as `primavista learn` takes it; or a video file in its place, which is
-            played at its own speed, again and again.
+        source: The camera, as `primavista learn` takes it.
 
     Raises:
         InputError: If it is not a camera.
     """
 
     def __init__(self, source: str) -> None:
-        if not is_live(source) and not is_video_file(source):
+        if not is_live(source):
             raise InputError(
-                f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH, env:NAME or "
-                "the path of a video file"
+                f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH or env:NAME"
             )
         self._view = CameraView(source, size=None, fps=FPS, longest=LONGEST)
         self.name = self._view.name

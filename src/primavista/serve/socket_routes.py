@@ -91,8 +91,7 @@ class _Stream:
     async def put(self, frame: bytes) -> None:
         """Let a frame wait, in place of an older one; refuse it if there is no room."""
         self._number += 1
-        if self._drop_waiting():
-            self._service.metrics.count("frames_dropped")
+        self._drop_waiting()
         try:
             self._service.uploads.take(len(frame))
         except RefusedError as refused:
@@ -101,13 +100,11 @@ class _Stream:
             self._waiting = _WaitingFrame(self._number, frame, time.monotonic())
             self._came.set()
 
-    def _drop_waiting(self) -> bool:
-        """Forget the frame that waits; False if there is none."""
-        if self._waiting is None:
-            return False
-        self._service.uploads.give_back(len(self._waiting.data))
-        self._waiting = None
-        return True
+    def _drop_waiting(self) -> None:
+        """Forget the frame that waits, if there is one."""
+        if self._waiting is not None:
+            self._service.uploads.give_back(len(self._waiting.data))
+            self._waiting = None
 
     def close(self) -> None:
         """Forget all frames, because the client has gone."""
@@ -220,7 +217,6 @@ async def teach(socket: WebSocket, service: Service) -> None:
             with contextlib.ExitStack() as held:
                 job = await _receive_lesson(socket, service, held)
         except RefusedError as refused:
-            service.metrics.count("refused")
             await socket.send_json({"error": refused.reason})
             return await socket.close(1008, refused.reason[:100])
         if job is not None:
@@ -288,7 +284,6 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
         if message["type"] == "websocket.disconnect":
             return
         if not rate.allow():
-            service.metrics.count("refused")
             await _close(socket, 1008, f"more than {rate.limit} messages per second")
             return
         data = message.get("bytes")
