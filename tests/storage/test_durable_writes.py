@@ -21,7 +21,7 @@ from primavista.streams.rendered.scene import Scene
 
 SOURCES = Path(primavista.__file__).parent
 # These write what nobody reads after a crash, or what the user named and looks at.
-REPORTS = ("report", "cli", "notebook.py", "doctor.py")
+REPORTS = ("report", "cli", "doctor.py")
 
 
 def journal(monkeypatch) -> list[str]:

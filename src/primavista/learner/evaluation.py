@@ -17,7 +17,6 @@ from primavista.learner.prediction import Answer, Prediction
 from primavista.learner.watch import fuse
 from primavista.media.frames import Frames, Selection
 from primavista.media.video import open_frames
-from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.names import UNKNOWN
 
@@ -291,24 +290,6 @@ class Evaluation:
         if self.failed:
             facts.append(f"{len(self.failed)} could not be read")
         return f"Evaluation({', '.join(facts)})"
-
-    def _repr_html_(self) -> str:
-        summary = [
-            (text, percent(getattr(self, name)))
-            for name, text in MEASURES.items()
-            if getattr(self, name) is not None
-        ]
-        objects = [
-            (one.label, f"{one.videos_right} of {one.videos}", *answer_cells(one.frames))
-            for one in self.objects()
-        ]
-        rows, columns, counts = self.confusion()
-        matrix = [(name, *row) for name, row in zip(rows, counts, strict=True)]
-        return (
-            html_table(summary, caption="Evaluation")
-            + html_table(objects, header=("shown", "videos right", *ANSWERS), caption=FRAMES)
-            + html_table(matrix, header=("shown \\ answer", *columns), caption="frames")
-        )
 
     def _read(self, taught: bool) -> list[VideoOutcome]:
         """The videos that could be read, of objects that were taught, or of strangers."""

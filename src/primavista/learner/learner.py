@@ -48,7 +48,6 @@ from primavista.media.frames import (
 )
 from primavista.media.images import LEARNER_SIZE, ImageArray
 from primavista.media.video import learner_frames
-from primavista.notebook import html_table
 from primavista.progress import LateBar, Progress
 from primavista.storage import learner_file
 from primavista.storage.names import checked_name, checked_names
@@ -773,18 +772,6 @@ class Learner:
             f"Learner({self.strategy_name!r}, backbone={spec.name!r}, size={spec.size}, "
             f"objects={{{objects}{more}}})"
         )
-
-    def _repr_html_(self) -> str:
-        spec = self.strategy.settings.spec
-        facts = [
-            ("strategy", self.strategy_name),
-            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
-            ("device", f"{self.device}, features by {self.engine}"),
-            ("threshold", self.threshold),
-            ("lessons", len(self.lessons)),
-        ]
-        objects = html_table(list(self.counts.items()), header=("object", "frames"))
-        return html_table(facts, caption="Learner") + objects
 
 
 def checked_threshold(value: float) -> float:

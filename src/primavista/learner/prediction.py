@@ -11,7 +11,6 @@ import numpy as np
 from primavista.arrays import softmax
 from primavista.heads.base import Judgement
 from primavista.learner.coach import NOTHING
-from primavista.notebook import html_bars
 from primavista.storage.names import UNKNOWN
 
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
@@ -80,15 +79,6 @@ class Prediction:
         if self.familiarity is not None:
             facts.append(f"familiarity={self.familiarity:.3g}")
         return f"Prediction({', '.join(facts)})"
-
-    def _repr_html_(self) -> str:
-        name = self.said
-        if self.label is None:
-            name = "unknown (nothing has been taught yet)"
-        elif self.answer == "unknown":
-            name = f"unknown (most like {self.label})"
-        familiarity = "" if self.familiarity is None else f", familiarity {self.familiarity:.2f}"
-        return html_bars(self.scores, caption=f"{name}{familiarity}")
 
 
 def is_known(confidence: float, names: int, familiarity: float | None, threshold: float) -> bool:
