@@ -35,7 +35,6 @@ CSV_COLUMNS = ("video", "object", "taught", *CSV_ANSWER, "frames", *CSV_FRAMES, 
 def evaluate(
     model: Path,
     folder: Path,
-    picture: Path | None = None,
     csv: Path | None = None,
     max_frames: MaxFrames = 100,
     threshold: Threshold = None,
@@ -50,16 +49,14 @@ def evaluate(
     read is named, the others go on, and the exit code is 1.
 
     Examples: `primavista evaluate kitchen.pv test-videos/`,
-    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
+    `primavista evaluate kitchen.pv test-videos/ --csv videos.csv`
 
     Args:
         folder: One folder per object, named after it, with videos or folders of pictures.
-        picture: Write the confusion matrix as a picture, e.g. confusion.png.
         csv: Write one row per video, e.g. videos.csv.
     """
     check_model(model, folder)
-    for target in (picture, csv):
-        check_writable(target)
+    check_writable(csv)
     learner = load_learner(model, device, threshold)
     with progress_bar("videos") as progress:
         result = learner.evaluate(folder, max_frames=max_frames, progress=progress)
@@ -69,13 +66,8 @@ def evaluate(
         _print(result)
     if csv is not None:
         write_csv(csv, CSV_COLUMNS, _rows(result))
-    if picture is not None:
-        from primavista.report.confusion import draw_answers
-
-        draw_answers(picture, *result.confusion())
-    for target in (picture, csv):
-        if target is not None and not as_json:
-            typer.echo(f"wrote {printable(str(target))}")
+        if not as_json:
+            typer.echo(f"wrote {printable(str(csv))}")
     if result.failed:
         raise typer.Exit(1)
 
@@ -121,7 +113,7 @@ def _print_confusion(result: Evaluation, console: Console) -> None:
     """Print the confusion matrix, unless it is too wide."""
     rows, columns, counts = result.confusion()
     if len(columns) > MOST_COLUMNS:
-        console.print("--picture draws the confusion matrix, --json has its numbers", style="dim")
+        console.print("--json has the confusion matrix", style="dim")
         return
     table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
     for column in table.columns[1:]:

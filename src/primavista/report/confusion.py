@@ -1,32 +1,22 @@
-"""Confusion matrices: what each class was taken for, of a benchmark and of a learner."""
+"""Confusion matrices: what each class was taken for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from primavista.errors import InputError, require_extra
+from primavista.errors import require_extra
 from primavista.report.figures import SMALL, WIDTHS, Picture, drawing_style, new_figure
 from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.titles import shorten_names
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.image import AxesImage
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 NAME_GAP = 0.115  # inches per name
 MOST_INCHES = 8.0  # the height of a page; with more names than fit, classes are not named
 NAME_LETTERS = 20  # longer names are shortened
 MOST_ACROSS = 16  # names below a matrix as wide as a column; with more it spans the page
-# Of the answers of a learner:
-CELL, LETTER = 0.42, 0.06  # inches, of a row or column and of a letter of a name
-MOST_NUMBERS = 40  # columns; numbers would not fit into more
-DARK = 0.6  # the share from which on a cell has white numbers
 
 
 def class_names(cell: StoredCell, count: int) -> list[str]:
@@ -73,7 +63,10 @@ def draw_confusion(
     with drawing_style(grid=False):
         figure = new_figure(width, height)
         axes = figure.add_subplot()
-        image = _show(axes, matrix, names, across, norm=norm)
+        image = axes.imshow(matrix, aspect="auto", cmap="Blues", interpolation="nearest", norm=norm)
+        axes.tick_params(length=0)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xticks(range(len(across)), across, rotation=90)
         for spine in axes.spines.values():
             spine.set_visible(True)
         key = figure.colorbar(image, ax=axes, ticks=[0, 50, 100], fraction=0.04, pad=0.02)
@@ -89,49 +82,3 @@ def draw_confusion(
     diagonal = float(np.diag(matrix).mean())
     title = f"Confusion matrix of {series.name}, {series.panel.title}"
     return Picture(name, f"{title}: mean of the diagonal {diagonal:.1f}%", figure)
-
-
-def draw_answers(
-    path: Path, rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]
-) -> None:
-    """Write a picture of the answers of a learner, shaded by the share of each row.
-
-    Args:
-        path: The file; its suffix is one of `.png`, `.svg`, `.pdf`.
-        rows: The name of each row: what was shown.
-        columns: The name of each column: the answers.
-        counts: The numbers of frames, row by row.
-
-    Raises:
-        InputError: If the suffix is another one, or if there is nothing to draw.
-        FileError: If the file cannot be written.
-    """
-    numbers = np.asarray(counts, float)
-    if not numbers.size:
-        raise InputError("there is nothing to draw: no video could be read")
-    shares = numbers / np.maximum(numbers.sum(1, keepdims=True), 1)
-    with drawing_style(grid=False):
-        longest = max(map(len, (*rows, *columns))) * LETTER + 0.5
-        figure = new_figure(CELL * len(columns) + longest, CELL * len(rows) + longest)
-        axes = figure.add_subplot()
-        _show(axes, shares, rows, columns, vmin=0, vmax=1)
-        axes.tick_params(top=True, labeltop=True, labelbottom=False)
-        axes.set_ylabel("shown")
-        axes.set_xlabel("answer (frames)")
-        axes.xaxis.set_label_position("top")
-        for (i, j), count in np.ndenumerate(numbers):
-            if count and len(columns) <= MOST_NUMBERS:
-                look = {"fontsize": SMALL, "color": "white" if shares[i, j] > DARK else "black"}
-                axes.text(j, i, f"{count:.0f}", look, ha="center", va="center")
-    Picture("answers", "What was shown, and what it was taken for", figure).save(path)
-
-
-def _show(
-    axes: Axes, matrix: Matrix, rows: Sequence[str], columns: Sequence[str], **settings: Any
-) -> AxesImage:
-    """Draw a matrix in shades of one colour, with the names beside and below it."""
-    image = axes.imshow(matrix, aspect="auto", cmap="Blues", interpolation="nearest", **settings)
-    axes.tick_params(length=0)
-    axes.set_yticks(range(len(rows)), list(rows))
-    axes.set_xticks(range(len(columns)), list(columns), rotation=90)
-    return image
