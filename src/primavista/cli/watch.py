@@ -106,8 +106,7 @@ def watch(
         if mqtt is not None:
             from primavista.events.mqtt import MqttSink
 
-            labels, prefix = watcher.learner.labels, discovery or None
-            watcher.mqtt = MqttSink(mqtt, camera, labels, tell, base=topic, prefix=prefix)
+            watcher.mqtt = MqttSink(mqtt, camera, tell, base=topic, prefix=discovery or None)
         if is_live(source):
             from primavista.media.camera import CameraView
 
@@ -220,8 +219,6 @@ class Watcher:
             return
         self.learner, self._watch = learner, learner.watch()
         tell(f"{self.path.name} was changed: it knows {', '.join(learner.labels) or 'nothing'}")
-        if self.mqtt is not None:
-            self.mqtt.set_labels(learner.labels)
 
     def _lost(self, reason: str) -> None:
         for one in (self._change, self._scene, self._watch):

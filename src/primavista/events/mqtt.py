@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -23,7 +23,6 @@ from primavista.media.addresses import read_address
 
 PREFIX = "homeassistant"
 ONLINE, OFFLINE = "online", "offline"
-ON, OFF = "ON", "OFF"
 
 
 def topic_id(text: str) -> str:
@@ -65,29 +64,27 @@ class Topics:
         self.object = f"{self.root}/object"
         self.event = f"{self.root}/event"
 
-    def seen(self, label: str) -> str:
-        """Return the topic that says `ON` while an object is seen."""
-        return f"{self.root}/seen/{topic_id(label)}"
 
-
-def discovery(
-    topics: Topics, labels: Sequence[str], prefix: str = PREFIX
-) -> dict[str, dict[str, Any]]:
-    """Return the discovery messages of one camera.
+def discovery(topics: Topics, prefix: str = PREFIX) -> dict[str, dict[str, Any]]:
+    """Return the discovery message of one camera.
 
     Args:
         topics: The topics of the camera.
-        labels: The taught objects.
         prefix: The discovery prefix of Home Assistant.
 
     Returns:
-        The payload of each topic, to be published retained. An empty payload removes an entity.
+        Its topic and its payload, to be published retained.
     """
     payloads = {"payload_available": ONLINE, "payload_not_available": OFFLINE}
-    running = {"topic": topics.status, **payloads}
-    filming = {"topic": topics.camera, **payloads}
-    while_filming = {"availability": [running, filming], "availability_mode": "all"}
-    common = {
+    sensor = {
+        "name": "object",
+        "unique_id": f"{topics.node}_object",
+        "state_topic": topics.object,
+        "value_template": "{{ value_json.label }}",
+        "json_attributes_topic": topics.object,
+        "availability": [{"topic": one, **payloads} for one in (topics.status, topics.camera)],
+        "availability_mode": "all",
+        "icon": "mdi:eye",
         "device": {
             "identifiers": [topics.node],
             "name": topics.name,
@@ -98,29 +95,7 @@ def discovery(
         "origin": {"name": "primavista", "sw_version": __version__},
         "qos": 1,
     }
-    messages: dict[str, dict[str, Any]] = {}
-
-    def add(kind: str, key: str, name: str, state: str, **own: Any) -> None:
-        entity = {"name": name, "unique_id": f"{topics.node}_{key}", "state_topic": state}
-        messages[f"{prefix}/{kind}/{topics.node}/{key}/config"] = {**entity, **own, **common}
-
-    add(
-        "sensor",
-        "object",
-        "object",
-        topics.object,
-        value_template="{{ value_json.label }}",
-        json_attributes_topic=topics.object,
-        icon="mdi:eye",
-        **while_filming,
-    )
-    connectivity = {"device_class": "connectivity", "entity_category": "diagnostic"}
-    states = {"payload_on": ONLINE, "payload_off": OFFLINE, "availability": [running]}
-    add("binary_sensor", "camera", "camera", topics.camera, **states, **connectivity)
-    seen = {"payload_on": ON, "payload_off": OFF, "device_class": "occupancy", **while_filming}
-    for label in labels:
-        add("binary_sensor", f"seen_{topic_id(label)}", label, topics.seen(label), **seen)
-    return messages
+    return {f"{prefix}/sensor/{topics.node}/object/config": sensor}
 
 
 EXAMPLE = "mqtt://USER:PASSWORD@HOST"
@@ -136,7 +111,6 @@ class MqttSink:
     Args:
         text: The broker, `mqtt://HOST`, `mqtts://HOST` (TLS), or `env:NAME`.
         camera: The name of the camera.
-        labels: The taught objects.
         tell: Called with a message when something fails, and when it works again.
         base: The beginning of all topics.
         prefix: The discovery prefix of Home Assistant; None announces nothing there.
@@ -150,7 +124,6 @@ class MqttSink:
         self,
         text: str,
         camera: str,
-        labels: Sequence[str],
         tell: Callable[[str], None],
         *,
         base: str = "primavista",
@@ -162,17 +135,16 @@ class MqttSink:
         mqtt = require_extra("paho.mqtt.client", "mqtt")
         address = read_address(text, tuple(PORTS), EXAMPLE)
         self.topics = Topics(base, camera)
-        self._name, self._tell, self._prefix = address.name, tell, prefix
+        self._name, self._tell = address.name, tell
         self._problem = ""
         self._lock = Lock()
-        self._labels: list[str] = []
-        self._seen: set[str] = set()
         # what the broker retains, by topic; all of it is published again after a new connection
         self._state = {self.topics.status: ONLINE, self.topics.camera: OFFLINE}
+        found = {} if prefix is None else discovery(self.topics, prefix)
+        self._state |= {topic: json.dumps(message) for topic, message in found.items()}
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id=f"primavista-{secrets.token_hex(6)}"
         )
-        self.set_labels(labels)
         if address.user is not None:
             self._client.username_pw_set(address.user, address.password)
         if address.parts.scheme == "mqtts":
@@ -195,23 +167,10 @@ class MqttSink:
         with self._lock:
             self._client.publish(self.topics.event, json.dumps(record), qos=1)
             if isinstance(event, CameraEvent):
-                self._publish({self.topics.camera: event.state})
-                return
-            self._seen = event.labels
-            shown = json.dumps(record | {"label": event.label or NOTHING})
-            self._publish({self.topics.object: shown, **self._seen_states()})
-
-    def set_labels(self, labels: Sequence[str]) -> None:
-        """Announce the objects anew, because the model was taught meanwhile."""
-        with self._lock:
-            gone = [label for label in self._labels if label not in labels]
-            self._labels = [label for label in labels if label != NOTHING]
-            changes = {self.topics.seen(label): "" for label in gone}
-            if self._prefix is not None:
-                changes |= dict.fromkeys(discovery(self.topics, gone, self._prefix), "")
-                found = discovery(self.topics, self._labels, self._prefix)
-                changes |= {topic: json.dumps(message) for topic, message in found.items()}
-            self._publish(changes | self._seen_states())
+                self._publish(self.topics.camera, event.state)
+            else:
+                shown = json.dumps(record | {"label": event.label or NOTHING})
+                self._publish(self.topics.object, shown)
 
     def close(self) -> None:
         """Say `offline`, wait a few seconds for the last messages, and disconnect."""
@@ -222,16 +181,11 @@ class MqttSink:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _seen_states(self) -> dict[str, str]:
-        return {self.topics.seen(one): ON if one in self._seen else OFF for one in self._labels}
-
-    def _publish(self, messages: dict[str, str]) -> None:
+    def _publish(self, topic: str, text: str) -> None:
         """Change the retained state; without a connection it is published at the next one."""
-        changes = {t: text for t, text in messages.items() if self._state.get(t) != text}
-        self._state |= changes
+        self._state[topic] = text
         if self._client.is_connected():
-            for topic, text in changes.items():
-                self._client.publish(topic, text, qos=1, retain=True)
+            self._client.publish(topic, text, qos=1, retain=True)
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
