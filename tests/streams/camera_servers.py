@@ -119,6 +119,9 @@ class MjpegCamera:
 
     def _film(self, request: BaseHTTPRequestHandler) -> None:
         number = 0
+        if not self.kind.startswith("multipart"):
+            request.wfile.write(jpeg(self.draw(0)) if "jpeg" in self.kind else b"<html></html>")
+            return
         while not self.gone.is_set() and number != self.dies_after:
             if number != self.stalls_after:
                 data = jpeg(self.draw(number))

@@ -179,12 +179,12 @@ def test_a_slow_reader_gets_the_newest_frame() -> None:
     assert second - first > 20  # with a queue it would be 2 or 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("image/jpeg", "image/jpeg"), ("text/html", "not with MJPEG"), ("video/mp4", "downloaded")],
-)
-def test_an_address_that_is_not_a_stream(kind: str, expected: str) -> None:
-    with MjpegCamera(kind=kind) as server, pytest.raises(CameraLostError, match=expected):
+@pytest.mark.parametrize("kind", ["image/jpeg", "text/html", "video/mp4"])
+def test_an_address_that_is_not_a_stream(kind: str) -> None:
+    with (
+        MjpegCamera(kind=kind) as server,
+        pytest.raises(CameraLostError, match="not answer with MJPEG"),
+    ):
         open_frames(server.url, size=16)
 
 

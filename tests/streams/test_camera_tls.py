@@ -53,26 +53,31 @@ def listener(tmp_path: Path) -> Listener:
     return Listener(tmp_path)
 
 
-def ask(port: int) -> str:
-    address = f"rtsps://ann:s3cret@127.0.0.1:{port}/live"
+def ask(scheme: str, port: int) -> str:
+    address = f"{scheme}://ann:s3cret@127.0.0.1:{port}/live"
     with pytest.raises(FileError) as refused:
         next(camera_frames(CameraView(address, 32, stall=5), seconds=1))
     return str(refused.value)
 
 
+@pytest.mark.parametrize("scheme", ["rtsps", "https"])
 def test_an_unknown_certificate_is_refused_before_anything_is_sent(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
+    scheme: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    message = ask(listener.port)
+    message = ask(scheme, listener.port)
     assert listener.received == b""
     assert "SSL_CERT_FILE" in message
     assert "s3cret" not in message
 
 
+@pytest.mark.parametrize(
+    ("scheme", "begins"), [("rtsps", b"OPTIONS rtsp"), ("https", b"GET /live")]
+)
 def test_a_certificate_of_its_own_is_taken_if_it_is_named(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
+    scheme: str, begins: bytes, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(listener.certificate))
-    ask(listener.port)
-    assert listener.received.startswith(b"OPTIONS rtsp")
+    ask(scheme, listener.port)
+    assert listener.received.startswith(begins)
+    assert b"s3cret" not in listener.received

@@ -54,11 +54,6 @@ class Address:
         """The password in the address, decoded, or None."""
         return None if self.parts.password is None else unquote(self.parts.password)
 
-    @property
-    def without_login(self) -> str:
-        """The address with neither user nor password in it; the query stays."""
-        return self.parts._replace(netloc=self.parts.netloc.rpartition("@")[2]).geturl()
-
 
 def is_address(text: str) -> bool:
     """Return True for `scheme://...` and for `env:NAME`; nothing is looked up.

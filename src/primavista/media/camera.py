@@ -41,7 +41,12 @@ RTSP = {
     "fpsprobesize": "0",  # otherwise 20 frames are read before the first one is given
     "analyzeduration": "2000000",  # microseconds
 }
-HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
+HTTP = {
+    "protocol_whitelist": "http,https,httpproxy,tcp,tls",
+    "format_whitelist": "mpjpeg",
+    "tls_verify": "1",
+}
+MJPEG = "mpjpeg"  # the input format of FFmpeg for MJPEG in parts over HTTP
 V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0  # seconds until a lost camera is looked for again
 
@@ -314,7 +319,7 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
         return camera_input(av, int(number))
     address = camera_address(source)
     if address.parts.scheme in ("http", "https"):
-        return address.url, HTTP, {}
+        return address.url, MJPEG, {**HTTP, "ca_file": _authorities()}
     if address.parts.scheme == "rtsps":
         # FFmpeg checks no certificate unless it is asked to
         return address.url, "rtsp", {**RTSP, "tls_verify": "1", "ca_file": _authorities()}

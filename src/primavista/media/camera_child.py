@@ -9,18 +9,15 @@ process. This module does not import torch.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
 from collections.abc import Iterator
-from http.client import HTTPException
-from types import SimpleNamespace
 from typing import Any, BinaryIO
-from urllib.error import HTTPError, URLError
 
 from primavista.errors import FileError, require_extra
-from primavista.media.addresses import Address
-from primavista.media.camera import HTTP, OPENING, V4L2, CameraJob
+from primavista.media.camera import MJPEG, OPENING, V4L2, CameraJob
 from primavista.media.child import answer_jobs, limit_memory
 from primavista.media.decode import FrameTimer, turned
 from primavista.media.images import ImageArray, as_frame, check_pixels
@@ -30,6 +27,16 @@ NUMBERS = range(64)  # in the paths of devices that are looked at
 QUERYCAP = 0x80685600  # the request VIDIOC_QUERYCAP of <linux/videodev2.h>
 CAPABILITIES = struct.Struct("=84xII12x")  # struct v4l2_capability: of the camera, of the device
 CAN_CAPTURE, HAS_DEVICE_CAPABILITIES = 0x1, 0x80000000
+
+STATUS = {  # by what FFmpeg says
+    "401": "it asks for a user and a password, or for others than these (401)",
+    "403": "it does not allow this (403)",
+    "404": "there is no such stream (404): the path of the address is wrong",
+}
+NOT_MJPEG = (
+    "it does not answer with MJPEG (multipart/x-mixed-replace): a single file is downloaded first, "
+    "and a camera has another address for its stream"
+)
 
 
 def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
@@ -50,7 +57,7 @@ def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
     try:
         with _opened(av, job) as container:
             yield from _frames(av, container, job)
-    except (av.FFmpegError, OSError, ValueError, HTTPException) as error:
+    except (av.FFmpegError, OSError, ValueError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(_reason(error, job)) from error
@@ -58,9 +65,6 @@ def read_camera(job: CameraJob, _: BinaryIO) -> Iterator[ImageArray]:
 
 def _opened(av: Any, job: CameraJob) -> Any:
     """Open the container of a camera."""
-    if job.format == HTTP:
-        stream = _http_stream(Address("", job.url), job)
-        return av.open(stream, format="mpjpeg", metadata_errors="replace", buffer_size=65536)
     return av.open(
         capture_device(job.url) if job.format == V4L2 else job.url,
         format=job.format,
@@ -105,6 +109,10 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
             return
         except BlockingIOError:
             time.sleep(0.005)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return  # the connection was closed
 
 
 def _made(frame: Any, job: CameraJob) -> ImageArray:
@@ -112,61 +120,15 @@ def _made(frame: Any, job: CameraJob) -> ImageArray:
     return as_frame(turned(frame), side, job.region, whole=job.size is None)
 
 
-def _http_stream(address: Address, job: CameraJob) -> SimpleNamespace:
-    """Ask for an MJPEG stream; certificates are checked, and only HTTP is followed.
-
-    What is returned reads as many bytes as have come, not as many as PyAV asks for.
-    """
-    import urllib.request  # slow, and only this process needs it
-
-    logins = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    if address.user is not None:
-        logins.add_password(None, address.without_login, address.user, address.password or "")
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPRedirectHandler(),
-        urllib.request.HTTPBasicAuthHandler(logins),
-        urllib.request.HTTPDigestAuthHandler(logins),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    answer = opener.open(address.without_login, timeout=job.stall)
-    if answer is None:
-        raise FileError("it leads to another kind of address")
-    kind = answer.headers.get_content_type()
-    if not kind.startswith("multipart/"):
-        raise FileError(
-            f"it answers with {kind!r:.60}, not with MJPEG (multipart/x-mixed-replace): "
-            "a single file is downloaded first, and a camera has another address for its stream"
-        )
-    return SimpleNamespace(read=answer.read1)
-
-
-def _reason(error: Exception, job: CameraJob) -> str:
+def _reason(error: Any, job: CameraJob) -> str:
     """Say why a camera cannot be read, without its address, which PyAV puts into its errors."""
-    if isinstance(error, HTTPError):
-        return _status(error.code)
-    if isinstance(error, URLError):
-        inner = error.reason
-        return str(getattr(inner, "strerror", None) or inner)
     if isinstance(error, TimeoutError) or type(error).__name__ == "ExitError":
         return "it does not answer"
+    if job.format == MJPEG and (isinstance(error, ValueError) or error.errno == errno.EIO):
+        return NOT_MJPEG
     text = str(getattr(error, "strerror", None) or type(error).__name__)
-    code = next((int(word) for word in text.split() if word in ("401", "403", "404")), None)
-    return text if code is None else _status(code)
-
-
-def _status(code: int) -> str:
-    texts = {
-        401: "it asks for a user and a password, or for others than these (401)",
-        403: "it does not allow this (403)",
-        404: "there is no such stream (404): the path of the address is wrong",
-    }
-    return texts.get(code, f"it answers with the status {code}")
+    code = next((word for word in text.split() if word in STATUS), None)
+    return text if code is None else STATUS[code]
 
 
 def capture_device(name: str) -> str:
