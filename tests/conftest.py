@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from primavista.backbones.spec import OWN_NETWORKS
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.heads.options import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
@@ -94,7 +94,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def what_a_test_registers_is_forgotten_after_it() -> Iterator[None]:
     """Tests share a process; what one registers, such as a page's example, is not for the next."""
-    tables: tuple[dict[str, Any], ...] = (registry._OWN, OWN_NETWORKS)
+    tables: tuple[dict[str, Any], ...] = (registry._OWN, OWN_FUNCTIONS)
     kept = [dict(table) for table in tables]
     yield
     for table, before in zip(tables, kept, strict=True):

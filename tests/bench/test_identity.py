@@ -273,7 +273,7 @@ def test_weights_that_a_function_loads_are_part_of_a_cell(toys, tmp_path, monkey
         module.load_state_dict(torch.load(file, weights_only=True))
         return module
 
-    monkeypatch.setitem(registry.OWN_NETWORKS, "loads-of-a-test", of_a_test)
+    monkeypatch.setitem(registry.OWN_FUNCTIONS, "loads-of-a-test", of_a_test)
     data = {"kind": "folder", "path": str(toys), "size": 32}
     group = {"name": "all", "strategies": ["ncm"], "protocols": ["nicv2"]}
     table = {"name": "p", "data": data, "backbone": {"name": "loads-of-a-test"}, "groups": [group]}

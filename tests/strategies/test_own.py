@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import primavista as pv
-from primavista.backbones.spec import OWN_NETWORKS
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.networks.base import Backbone, build
 from primavista.strategies import registry
 from primavista.strategies.builtin import STRATEGIES
@@ -106,7 +106,7 @@ def test_another_process_registers_the_same_names(ran):
     pv.register("code_of_a_test:net")
     references = {name: text for name, text in registered().items() if "code_of_a" in text}
     registry._OWN.clear()
-    OWN_NETWORKS.clear()
+    OWN_FUNCTIONS.clear()
     register_all(references)
     assert {"short", "code_of_a_test:Named"} <= set(registry.names())
     assert build("code_of_a_test:net", size=32).dim == 4
@@ -255,7 +255,7 @@ def test_a_file_is_loaded_with_code_that_was_registered(saved):
 def test_a_file_alone_never_imports_code(saved, ran, missing):
     path, _ = saved
     registry._OWN.clear()
-    OWN_NETWORKS.clear()
+    OWN_FUNCTIONS.clear()
     sys.modules.pop("code_of_a_test")
     ran.clear()
     if missing == "backbone":
@@ -270,7 +270,7 @@ def test_a_file_alone_never_imports_code(saved, ran, missing):
 
 def test_a_file_with_a_backbone_by_reference_loads_with_a_module_too(saved):
     path, learner = saved
-    OWN_NETWORKS.clear()
+    OWN_FUNCTIONS.clear()
     body = nn.Sequential(nn.Conv2d(3, 4, 3, 2, bias=False), nn.ReLU())
     loaded = pv.Learner.load(path, backbone=body)
     assert loaded.labels == learner.labels

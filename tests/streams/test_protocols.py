@@ -20,6 +20,7 @@ from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.nicv2 import paper_order
 from primavista.streams.open import stream as open_stream
 from primavista.streams.protocols import (
+    blurry,
     class_incremental,
     domain_incremental,
     nc,
@@ -307,7 +308,18 @@ def test_the_published_pseudocode_fills_the_last_batch() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"],
+    [
+        "ni",
+        "nc",
+        "nic",
+        "nicv2-79",
+        "nicv2-196",
+        "nicv2-391",
+        "nicv2-14",
+        "NICv2_79",
+        "nicv2",
+        "blurry",
+    ],
 )
 def test_protocols_by_name_are_functions_of_the_run(name: str) -> None:
     one, two, other = (open_stream(CORE50, name, run).batches for run in (3, 3, 4))
@@ -444,6 +456,8 @@ def test_nicv2_takes_the_number_of_classes_of_batch_1() -> None:
         ("class-incremental:first=50, classes_per_batch=10", None),
         ("domain-incremental:order=random", "domain-incremental:order=random"),
         ("ni", "ni"),
+        ("my.module_of_a_test:Drift", "my.module_of_a_test:Drift"),
+        ("my_module_of_a_test:drift:z=a, a=2", "my_module_of_a_test:drift:a=2,z=a"),
     ],
 )
 def test_a_protocol_has_one_text(text: str, canonical: str | None) -> None:
@@ -483,8 +497,58 @@ def test_the_text_of_a_protocol_says_what_its_function_is_given() -> None:
         ("nicv2:first=0", "first must lie from 1 to 50"),
         ("nicv2:run=3", "no parameter 'run'"),
         ("nicv2:data=3", "no parameter 'data'"),
+        ("blurry:tasks=51", "tasks must lie from 1 to 50, the number of classes"),
+        ("blurry:disjoint=101", "disjoint must lie from 0 to 100, a percentage"),
+        ("blurry:frames=3", "frames must lie from 1 to 2, the length of the longest session"),
+        ("blurry:each=401", "each must lie from 1 to 400, the number of pieces"),
+        ("nc:first", "first of nc is a whole number"),
+        ("my_module_of_a_test:drift", "primavista.register"),
     ],
 )
 def test_a_wrong_protocol_is_explained(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_stream(CORE50, text)
+
+
+def test_blurry_without_blur_is_five_tasks_in_random_order() -> None:
+    made = blurry(CORE50, 3, disjoint=0, blurred=0)
+    check_each_once(made)
+    assert [len(batch) for batch in made.batches] == [1] * 400
+    tasks = [made.batches[start : start + 80] for start in range(0, 400, 80)]
+    labels = [{batch[0].label for batch in task} for task in tasks]
+    assert [len(found) for found in labels] == [10] * 5
+    assert len(set.union(*labels)) == 50
+    # the sessions of a class do not come together
+    assert [batch[0].label for batch in tasks[0]] != sorted(batch[0].label for batch in tasks[0])
+
+
+def test_half_of_the_classes_of_blurry_stay_in_one_task() -> None:
+    made = blurry(CORE50, disjoint=50, blurred=10)
+    check_each_once(made)
+    places: dict[int, list[int]] = defaultdict(list)
+    for place, batch in enumerate(made.batches):
+        places[batch[0].label].append(place)
+    # 200 of 400 sessions are of classes that are not disjoint; 20 of them are moved, 4 per task
+    span = {label: found[-1] - found[0] for label, found in places.items()}
+    assert sum(length < 84 for length in span.values()) >= 25  # a task has about 80 sessions
+
+
+def test_everything_moved_comes_in_any_task_evenly() -> None:
+    data = shaped([4, 4])
+    made = blurry(data, 1, tasks=2, disjoint=0, blurred=100)
+    check_each_once(made)
+    assert len(made) == 8
+    assert {batch[0].label for batch in made.batches[:4]} == {0, 1}
+
+
+def test_blurry_cuts_sessions_into_frames() -> None:
+    data = shaped([2, 3])
+    made = blurry(data, tasks=2, frames=1, each=4)
+    assert [len(batch) for batch in made.batches] == [4, 4, 2]
+    pieces = [one for batch in made.batches for one in batch]
+    frames = [frame for one in pieces for frame in range(one.start, one.stop)]
+    assert sorted(frames) == sorted(
+        frame for one in data.train for frame in range(one.start, one.stop)
+    )
+    of = {frame: (s.label, s.number) for s in data.train for frame in range(s.start, s.stop)}
+    assert all(of[one.start] == (one.label, one.number) for one in pieces)

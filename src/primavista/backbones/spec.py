@@ -15,7 +15,8 @@ CUSTOM = "custom"  # the name of a module that the user provides
 
 NetworkOption = float | str
 NETWORK_NAMES = ("mobilenet_v1", "efficientnet_lite0", "resnet50", "vit")
-OWN_NETWORKS: dict[str, Callable[..., Any]] = {}  # the registered functions by name
+# the registered functions by name: backbones and protocols
+OWN_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from primavista import __version__
-from primavista.backbones.spec import OWN_NETWORKS
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.bench.data import Data
 from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
@@ -40,13 +40,17 @@ Entry = tuple[int, int, str]  # the size, the time in nanoseconds and the checks
 ENTRIES = TypeAdapter(dict[str, Entry])
 
 
-def code_fingerprint(strategy: str, backbone: str = "") -> str:
+def code_fingerprint(strategy: str, *functions: str) -> str:
     """Return the version of this package, and a hash of the user's own code if a cell runs any.
+
+    Args:
+        strategy: The name of the strategy.
+        functions: The names of the backbone and of the protocol.
 
     >>> code_fingerprint("ar1*") == package_version()
     True
     """
-    modules = [OWN_NETWORKS[backbone].__module__] if backbone in OWN_NETWORKS else []
+    modules = [OWN_FUNCTIONS[name].__module__ for name in functions if name in OWN_FUNCTIONS]
     with suppress(Exception):  # a broken package must not break the report of the others
         made = own_strategy(strategy)
         modules += [made.__module__] if made else []

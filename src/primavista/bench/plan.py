@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from primavista.backbones.spec import OWN_NETWORKS
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.bench.data import (
     Data,
     Positive,
@@ -70,7 +71,7 @@ class BackboneSpec(StrictModel):
         """Fill in the origin of the weights of a function's module, if the plan names none."""
         if isinstance(table, dict) and "weights" not in table:
             name = table.get("name")
-            if isinstance(name, str) and (is_reference(name) or name in OWN_NETWORKS):
+            if isinstance(name, str) and (is_reference(name) or name in OWN_FUNCTIONS):
                 return {**table, "weights": FROM_FUNCTION}
         return table
 
@@ -170,6 +171,11 @@ class Cell(StrictModel):
         return {name: value for name, value in self.options.items() if usual.get(name) != value}
 
     @property
+    def own_names(self) -> tuple[str, str, str]:
+        """The names that may stand for code of the user's own."""
+        return self.strategy, self.backbone.name, parse_protocol(self.protocol).name
+
+    @property
     def title(self) -> str:
         """The cell in words, such as `cwr*, lr=0.5 on nicv2-391, run 0`."""
         return f"{self.series}, run {self.run}"
@@ -217,7 +223,8 @@ class Group(StrictModel):
         title: The heading in reports.
         strategies: The names of strategies; one of your own may be named by its reference,
             `package.module:Class`.
-        protocols: Protocols, such as "nicv2-391" or "class-incremental:first=50".
+        protocols: Protocols, such as "nicv2-391" or "class-incremental:first=50"; one of your own
+            may be named by its reference, `package.module:function`.
         options: Options of all the strategies.
         tuned: Options by protocol and strategy, as `bench.tune` chooses them.
         variants: Sets of options; each set makes cells of its own.
@@ -315,7 +322,9 @@ class Plan(StrictModel):
 
         A plan imports nothing: whoever runs it registers them first, with `primavista.register`.
         """
-        named = {self.backbone.name, *(name for one in self.groups for name in one.strategies)}
+        named = {self.backbone.name}
+        for one in self.groups:
+            named |= {*one.strategies, *(parse_protocol(text).name for text in one.protocols)}
         return sorted(name for name in named if is_reference(name) and name not in registered())
 
     def planned(self, progress: Progress | None = None) -> list[PlannedCell]:
@@ -330,15 +339,13 @@ class Plan(StrictModel):
             FileError: If a file of the data cannot be read.
         """
         found: dict[str, PlannedCell] = {}
-        code = {
-            name: code_fingerprint(name, self.backbone.name)
-            for name in {name for group in self.groups for name in group.strategies}
-        }
+        code = cache(code_fingerprint)
         data = fingerprint_of(self.data, progress)
         weights = self._weights_sha256()
         for group in self.groups:
             for bare in self.cells_of(group):
-                own = {"code": code[bare.strategy], "data_sha256": data, "weights_sha256": weights}
+                now = code(*bare.own_names)
+                own = {"code": now, "data_sha256": data, "weights_sha256": weights}
                 cell = bare.model_copy(update=own)
                 key = cell.key
                 if key not in found:
@@ -392,6 +399,8 @@ class Plan(StrictModel):
             ]
         grid = product(group.protocols, group.strategies, group.variants)
         for protocol, strategy, variant in grid:
+            with _naming(where):
+                parse_protocol(protocol)  # a function of the user's own is registered by now
             retrain = group.retrain if strategy_info(strategy).retrains else None
             tuned = group.tuned.get(protocol, {}).get(strategy, {})
             given = {**group.options, **tuned, **variant}
@@ -440,7 +449,7 @@ def batches_in_name(protocol: str) -> int | None:
     >>> batches_in_name("nicv2-391"), batches_in_name("nicv2")
     (391, None)
     """
-    _, _, last = protocol.rpartition("-")
+    _, _, last = protocol.partition(":")[0].rpartition("-")
     return int(last) if last.isdecimal() and len(last) < MOST_DIGITS else None
 
 

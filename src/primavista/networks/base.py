@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from primavista.backbones.spec import (
     CUSTOM,
     HALF,
-    OWN_NETWORKS,
+    OWN_FUNCTIONS,
     NetworkOption,
     Spec,
     check_seed,
@@ -176,7 +176,7 @@ def build(
     check_seed(seed)
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
-    if name in OWN_NETWORKS:
+    if name in OWN_FUNCTIONS:
         body = copy.deepcopy(_own_network(name, weights, size, seed, options))
         if isinstance(body, Backbone):
             mean, std = mean or body.spec.mean, std or body.spec.std
@@ -224,7 +224,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
             "this file was made with a backbone of your own: "
             "Learner.load(path, backbone=your_module)"
         )
-    if spec.name in OWN_NETWORKS:
+    if spec.name in OWN_FUNCTIONS:
         made = copy.deepcopy(_own_network(spec.name, None, spec.size, 0, spec.options))
         return Backbone(made.body if isinstance(made, Backbone) else made, spec)
     check_size(spec.size)
@@ -248,7 +248,7 @@ def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
     if name not in NETWORKS:
         if is_reference(name):
             raise InputError(must_be_registered(name))
-        names = ", ".join([*NETWORKS, *OWN_NETWORKS])
+        names = ", ".join([*NETWORKS, *OWN_FUNCTIONS])
         raise InputError(
             f"there is no backbone {name!r}: choose from {names}, or name a function that returns "
             "a torch.nn.Module by package.module:function"
@@ -344,7 +344,7 @@ def _own_network(
         InputError: If the function fails, or its result is not a backbone for this size.
         WeightsError: If the weights of the file do not fit the module.
     """
-    function = OWN_NETWORKS[name]
+    function = OWN_FUNCTIONS[name]
     _check_arguments(name, function, options)
     parameters = inspect.signature(function).parameters
     also = {key: value for key, value in {"size": size, "seed": seed}.items() if key in parameters}

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from primavista.backbones.spec import OWN_NETWORKS
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.bench.data import Data, DataFacts, why_not_comparable
 from primavista.bench.folder import (
     FAILED,
@@ -28,6 +28,7 @@ from primavista.bench.plan import Cell
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import names
+from primavista.streams.protocols import PROTOCOLS
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
 
@@ -298,6 +299,7 @@ def _staleness_now() -> Callable[[Cell], str | None]:
     registered and data of another machine cannot be checked.
     """
     code_now = cache(code_fingerprint)
+    all_functions = {*NETWORKS, *PROTOCOLS, *OWN_FUNCTIONS}
 
     @cache
     def data_now(data: Data) -> str | None:
@@ -307,9 +309,9 @@ def _staleness_now() -> Callable[[Cell], str | None]:
             return None
 
     def staleness(cell: Cell) -> str | None:
-        backbone = cell.backbone.name
-        known = cell.strategy in names() and backbone in {*NETWORKS, *OWN_NETWORKS}
-        if cell.code and known and code_now(cell.strategy, backbone) != cell.code:
+        strategy, *functions = cell.own_names
+        known = strategy in names() and all_functions.issuperset(functions)
+        if cell.code and known and code_now(strategy, *functions) != cell.code:
             return "the code that computes it has changed"
         if cell.data_sha256 and data_now(cell.data) not in (None, cell.data_sha256):
             return "its data has changed"

@@ -40,8 +40,11 @@ def protocol_title(protocol: str) -> str:
     ('NICv2-391', 'NI', 'mine')
     >>> protocol_title("class-incremental:classes_per_batch=10,first=50")
     'class-incremental, classes_per_batch=10, first=50'
+    >>> protocol_title("my_module:drifting:speed=2")
+    'drifting, speed=2'
     """
-    name, _, rest = protocol.partition(":")
+    without_module = re.sub(r"^[\w.]+:(?=[\w.]+(:|$))", "", protocol)
+    name, _, rest = without_module.partition(":")
     if re.fullmatch(r"nicv2(-\d+)?", name):
         name = name.replace("nicv2", "NICv2")
     name = name.upper() if name in ("ni", "nc", "nic") else name

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
-from primavista.backbones.spec import NETWORK_NAMES, OWN_NETWORKS
+from primavista.backbones.spec import NETWORK_NAMES, OWN_FUNCTIONS
 from primavista.errors import InputError
 from primavista.heads.options import UnknownOptionError
 from primavista.storage.references import (
@@ -31,7 +31,7 @@ ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
 
 
-Code = Callable[..., Any]  # a class of a strategy, or a function that returns a module
+Code = Callable[..., Any]  # a class of a strategy, or a function
 Made = TypeVar("Made", bound=Code)
 _OWN: dict[str, Callable[..., Strategy]] = {}  # the strategies that were registered, by name
 
@@ -45,7 +45,7 @@ def register(what: Made, name: str | None = None) -> Made: ...
 
 
 def register(what: str | Code, name: str | None = None) -> Code:
-    """Register your own strategy or backbone under a name.
+    """Register your own strategy, backbone or protocol under a name.
 
     From then on `create`, `Learner`, `evaluate` and plans accept it, also in worker processes. It
     can always be named by its reference, `package.module:Name`; the command line registers the
@@ -53,8 +53,8 @@ def register(what: str | Code, name: str | None = None) -> Code:
     that was registered before: a file alone never imports code.
 
     Args:
-        what: A strategy class; a function that returns a module, for a backbone; or a reference to
-            one of these, which is imported.
+        what: A strategy class; a function that returns a module, for a backbone, or batches, for a
+            protocol; or a reference to one of these, which is imported.
         name: A short name; by default the name in the `info` of a strategy class, if it has one.
 
     Returns:
@@ -73,7 +73,7 @@ def register(what: str | Code, name: str | None = None) -> Code:
     if isinstance(made, type) and not _is_strategy(made) and not _is_module(made):
         raise InputError(
             f"{reference_to(made)} is neither a strategy class nor a function that returns a "
-            "torch.nn.Module: name another one"
+            "torch.nn.Module or batches: name another one"
         )
     known = {reference_to(made), *([what] if isinstance(what, str) else ())}
     short = _name_in_info(made) if name is None else name
@@ -84,7 +84,7 @@ def register(what: str | Code, name: str | None = None) -> Code:
         if _is_strategy(made):
             _OWN[one] = made
         else:
-            OWN_NETWORKS[one] = made
+            OWN_FUNCTIONS[one] = made
     return made
 
 
@@ -102,7 +102,8 @@ def _loaded(reference: str) -> Code:
     found = load_reference(reference)
     if not callable(found):
         raise InputError(
-            f"{reference} is neither a strategy class nor a function that returns a torch.nn.Module"
+            f"{reference} is neither a strategy class nor a function that returns a "
+            "torch.nn.Module or batches"
         )
     code: Code = found
     return code
@@ -115,7 +116,7 @@ def _name_in_info(made: object) -> str | None:
 
 def registered() -> dict[str, str]:
     """Return the references of all registered code, by name, for use in other processes."""
-    return {name: reference_to(made) for name, made in {**_OWN, **OWN_NETWORKS}.items()}
+    return {name: reference_to(made) for name, made in {**_OWN, **OWN_FUNCTIONS}.items()}
 
 
 def register_all(references: Mapping[str, str]) -> None:
@@ -128,14 +129,14 @@ def register_all(references: Mapping[str, str]) -> None:
         InputError: If something cannot be imported here, such as a class of a notebook.
     """
     for name, reference in references.items():
-        if name not in _OWN and name not in OWN_NETWORKS:
+        if name not in _OWN and name not in OWN_FUNCTIONS:
             register(reference, None if is_reference(name) else name)
 
 
 def _check_name(name: str, made: Code) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(f"a name must have 1 to 60 letters, digits and . _ + * -; got {name!r}")
-    taken = _OWN.get(name) or OWN_NETWORKS.get(name)
+    taken = _OWN.get(name) or OWN_FUNCTIONS.get(name)
     other = taken is not None and reference_to(taken) != reference_to(made)
     if name in STRATEGIES or name in NETWORK_NAMES or other:
         owner = reference_to(taken) if taken is not None else "primavista"
@@ -229,8 +230,8 @@ def strategy_class(name: str) -> Callable[..., Strategy]:
     make = own_strategy(name)
     if make is not None:
         return make
-    if name in OWN_NETWORKS:
-        raise InputError(f"{name} is a function that returns a network, and not a strategy class")
+    if name in OWN_FUNCTIONS:
+        raise InputError(f"{name} is a function, and not a strategy class")
     if is_reference(name):
         raise InputError(must_be_registered(name))
     raise InputError(

@@ -2,8 +2,9 @@
 
 An order depends only on the data set, the parameters of the protocol and the number of the run.
 `ni`, `nc` and `nic` are the protocols of CORe50 (2017); `nicv2` is that of the paper (section 3);
-`class_incremental` and `domain_incremental` are used by most of the literature. Batches are counted
-from 0 in this module.
+`class_incremental` and `domain_incremental` are used by most of the literature; `blurry` has no
+tasks that the strategy could notice. Batches are counted from 0 in this module. A protocol may also
+be a function of the user's own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Literal
 
 import numpy as np
 
+from primavista.backbones.spec import OWN_FUNCTIONS
 from primavista.errors import InputError
+from primavista.storage.references import is_reference, must_be_registered
 from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.nicv2 import paper_order, sampled_order
 
@@ -38,7 +41,9 @@ class Protocol:
     canonical form, `str(self)`.
 
     Args:
-        name: A key of `PROTOCOLS`.
+        name: A key of `PROTOCOLS`, or the reference `package.module:function` to a function of your
+            own: `function(data, run, **parameters)` returns the batches, each a list of training
+            sessions or of parts of them.
         parameters: Arguments of the function with that name: those that were given, or that differ
             from its defaults.
     """
@@ -66,17 +71,23 @@ class Protocol:
 
         Raises:
             InputError: If a parameter is out of range, or the data set lacks what the protocol
-                needs.
+                needs, or if a function of your own is not registered or returns anything else.
         """
-        return PROTOCOLS[self.name](data, run=run, **self.parameters)
+        if self.name in PROTOCOLS:
+            return PROTOCOLS[self.name](data, run=run, **self.parameters)
+        if self.name not in OWN_FUNCTIONS:
+            raise InputError(must_be_registered(self.name))
+        batches = OWN_FUNCTIONS[self.name](data, run, **self.parameters)
+        _check_batches(batches, data, self.name)
+        return Stream(data, batches, str(self), run)
 
 
 def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     """Read the text of a protocol, such as "nicv2-391" or "class-incremental:first=50".
 
     Args:
-        text: The name, in upper or lower case, optionally followed by a colon and parameters as
-            "key=value", separated by commas.
+        text: The name, in upper or lower case, or the reference to a function of your own,
+            optionally followed by a colon and parameters as "key=value", separated by commas.
         **parameters: Further parameters.
 
     Returns:
@@ -92,6 +103,12 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     """
     name, _, rest = text.partition(":")
     name = name.strip().lower().replace("_", "-")
+    reference = ":".join(text.split(":", 2)[:2])
+    if name not in PROTOCOLS and is_reference(reference):
+        rest = text[len(reference) + 1 :]
+        given = {**parameters, **written_values(rest, text, parameters)}
+        _check_call(reference, given)
+        return Protocol(reference, dict(sorted(given.items())))
     given = {**parameters, **written_values(rest, text, parameters)}
     if match := re.fullmatch(r"nicv2-(\d{1,9})", name):
         if "batches" in given:
@@ -100,7 +117,8 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     if name not in PROTOCOLS:
         raise InputError(
             f"no protocol '{text}': there are {', '.join(PROTOCOLS)}; nicv2-391 has 391 batches, "
-            "and class-incremental:first=50,classes_per_batch=10 shows how parameters are written"
+            "class-incremental:first=50,classes_per_batch=10 shows how parameters are written, "
+            "and my_package.my_module:my_function names one of your own"
         )
     return Protocol(name, _checked(name, given))
 
@@ -147,6 +165,36 @@ def _checked(name: str, given: Mapping[str, Parameter]) -> dict[str, Parameter]:
             kind = "a whole number" if kinds[key] is int else "a word"
             raise InputError(f"the parameter {key} of {name} is {kind}; got {value!r}")
     return {key: given[key] for key in kinds if key in given}
+
+
+def _check_call(reference: str, given: Mapping[str, Parameter]) -> None:
+    """Reject parameters that a function of the user's own, if it is registered, does not have."""
+    function = OWN_FUNCTIONS.get(reference)
+    if function is not None:
+        try:
+            inspect.signature(function).bind(None, 0, **given)
+        except TypeError as error:
+            raise InputError(
+                f"the protocol {reference} cannot be called with (data, run"
+                f"{''.join(f', {key}={value!r}' for key, value in given.items())}): {error}"
+            ) from error
+
+
+def _check_batches(batches: Sequence[Sequence[Session]], data: DataSet, name: str) -> None:
+    """Reject what a function of the user's own returned unless it is batches of training frames."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for session in data.train:
+        spans.setdefault(session.label, []).append((session.start, session.stop))
+    if not isinstance(batches, Sequence) or not batches or not all(batches):
+        raise InputError(f"the protocol {name} must return a list of batches, none of them empty")
+    for number, batch in enumerate(batches, 1):
+        for one in batch:
+            found = spans.get(one.label, []) if isinstance(one, Session) else []
+            if not any(start <= one.start < one.stop <= stop for start, stop in found):
+                raise InputError(
+                    f"batch {number} of the protocol {name} has {one!r}, which is neither a "
+                    "training session of the data set nor a part of one"
+                )
 
 
 def _parameters(name: str) -> dict[str, type]:
@@ -339,6 +387,78 @@ def nic(data: DataSet, run: int = 0, *, classes: int | None = None) -> Stream:
     return Stream(data, order, "nic", run)
 
 
+def blurry(
+    data: DataSet,
+    run: int = 0,
+    *,
+    tasks: int = 5,
+    disjoint: int = 50,
+    blurred: int = 10,
+    frames: int | None = None,
+    each: int = 1,
+) -> Stream:
+    """i-Blurry (Koh et al. 2022): a stream without tasks, because they run into one another.
+
+    The classes are dealt at random to `tasks` tasks. Of the classes that are not disjoint,
+    `blurred` percent of the pieces are moved to tasks that are drawn evenly. The pieces of a task
+    are shuffled, and the batches are cut from the whole sequence. A piece is a session, or a part
+    of one, so that frames of one video need not come together.
+
+    Args:
+        data: Any data set.
+        run: The number of the random order.
+        tasks: The number of tasks.
+        disjoint: The percentage of classes that come in one task only (N in i-Blurry-N-M).
+        blurred: The percentage of pieces of the other classes that are moved (M).
+        frames: Cut each session into pieces of at most so many frames.
+        each: The number of pieces in a batch.
+
+    Returns:
+        The stream.
+
+    Raises:
+        InputError: If a parameter is out of range.
+    """
+    queues = _queues(data)
+    labels = list(queues)
+    _check_range("tasks", tasks, len(labels), "the number of classes")
+    _check_range("disjoint", disjoint, 100, "a percentage", least=0)
+    _check_range("blurred", blurred, 100, "a percentage", least=0)
+    longest = max(map(len, data.train))
+    size = longest if frames is None else frames
+    _check_range("frames", size, longest, "the length of the longest session")
+    draw = random.Random(f"blurry/{run}")
+    draw.shuffle(labels)
+    pieces = {
+        label: [
+            Session(label, one.number, start, min(start + size, one.stop))
+            for one in queues[label]
+            for start in range(one.start, one.stop, size)
+        ]
+        for label in labels
+    }
+    _check_range("each", each, sum(map(len, pieces.values())), "the number of pieces")
+    apart = len(labels) * disjoint // 100
+    parts = [
+        [one for label in labels[:apart][k::tasks] for one in pieces[label]] for k in range(tasks)
+    ]
+    mixed = [
+        (k, one)
+        for k in range(tasks)
+        for label in labels[apart:][k::tasks]
+        for one in pieces[label]
+    ]
+    draw.shuffle(mixed)
+    moved = len(mixed) * blurred // 100
+    for position, (task, one) in enumerate(mixed):
+        parts[position % tasks if position < moved else task].append(one)
+    for part in parts:
+        draw.shuffle(part)
+    order = [one for part in parts for one in part]
+    batches = [order[start : start + each] for start in range(0, len(order), each)]
+    return Stream(data, batches, "blurry", run)
+
+
 def nicv2(
     data: DataSet,
     batches: int | None = None,
@@ -434,9 +554,9 @@ def _groups(items: Sequence[int], first: int, each: int) -> list[list[int]]:
     return [list(items[:first])] + [list(rest[i : i + each]) for i in range(0, len(rest), each)]
 
 
-def _check_range(name: str, value: int, most: int, what: str) -> None:
-    if not 1 <= value <= most:
-        raise InputError(f"{name} must lie from 1 to {most}, {what}; got {value}")
+def _check_range(name: str, value: int, most: int, what: str, least: int = 1) -> None:
+    if not least <= value <= most:
+        raise InputError(f"{name} must lie from {least} to {most}, {what}; got {value}")
 
 
 def _by_number(data: DataSet) -> dict[int, list[Session]]:
@@ -500,4 +620,5 @@ PROTOCOLS: dict[str, Callable[..., Stream]] = {
     "nicv2": nicv2,
     "class-incremental": class_incremental,
     "domain-incremental": domain_incremental,
+    "blurry": blurry,
 }
