@@ -39,7 +39,7 @@ from primavista.storage.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.creation import all_options
 from primavista.strategies.registry import registered, strategy_class, strategy_info
-from primavista.streams.protocols import parse_protocol
+from primavista.streams.protocols import name_in, parse_protocol
 
 # The fields of a cell that do not change its question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
@@ -173,7 +173,7 @@ class Cell(StrictModel):
     @property
     def own_names(self) -> tuple[str, str, str]:
         """The names that may stand for code of the user's own."""
-        return self.strategy, self.backbone.name, parse_protocol(self.protocol).name
+        return self.strategy, self.backbone.name, name_in(self.protocol)
 
     @property
     def title(self) -> str:
@@ -324,7 +324,7 @@ class Plan(StrictModel):
         """
         named = {self.backbone.name}
         for one in self.groups:
-            named |= {*one.strategies, *(parse_protocol(text).name for text in one.protocols)}
+            named |= {*one.strategies, *map(name_in, one.protocols)}
         return sorted(name for name in named if is_reference(name) and name not in registered())
 
     def planned(self, progress: Progress | None = None) -> list[PlannedCell]:

@@ -27,8 +27,8 @@ from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS
+from primavista.storage.references import is_reference
 from primavista.strategies.registry import names
-from primavista.streams.protocols import PROTOCOLS
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
 
@@ -299,7 +299,6 @@ def _staleness_now() -> Callable[[Cell], str | None]:
     registered and data of another machine cannot be checked.
     """
     code_now = cache(code_fingerprint)
-    all_functions = {*NETWORKS, *PROTOCOLS, *OWN_FUNCTIONS}
 
     @cache
     def data_now(data: Data) -> str | None:
@@ -309,9 +308,10 @@ def _staleness_now() -> Callable[[Cell], str | None]:
             return None
 
     def staleness(cell: Cell) -> str | None:
-        strategy, *functions = cell.own_names
-        known = strategy in names() and all_functions.issuperset(functions)
-        if cell.code and known and code_now(strategy, *functions) != cell.code:
+        strategy, backbone, protocol = cell.own_names
+        known = strategy in names() and backbone in {*NETWORKS, *OWN_FUNCTIONS}
+        known = known and (protocol in OWN_FUNCTIONS or not is_reference(protocol))
+        if cell.code and known and code_now(*cell.own_names) != cell.code:
             return "the code that computes it has changed"
         if cell.data_sha256 and data_now(cell.data) not in (None, cell.data_sha256):
             return "its data has changed"

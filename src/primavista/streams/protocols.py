@@ -101,15 +101,12 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     >>> str(parse_protocol("nicv2", batches=79))
     'nicv2-79'
     """
-    name, _, rest = text.partition(":")
-    name = name.strip().lower().replace("_", "-")
-    reference = ":".join(text.split(":", 2)[:2])
-    if name not in PROTOCOLS and is_reference(reference):
-        rest = text[len(reference) + 1 :]
-        given = {**parameters, **written_values(rest, text, parameters)}
-        _check_call(reference, given)
-        return Protocol(reference, dict(sorted(given.items())))
+    name = name_in(text)
+    _, _, rest = text[len(name) if is_reference(name) else 0 :].partition(":")
     given = {**parameters, **written_values(rest, text, parameters)}
+    if is_reference(name):
+        _check_call(name, given)
+        return Protocol(name, dict(sorted(given.items())))
     if match := re.fullmatch(r"nicv2-(\d{1,9})", name):
         if "batches" in given:
             raise InputError(f"the protocol '{text}' gives the number of batches twice")
@@ -121,6 +118,20 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
             "and my_package.my_module:my_function names one of your own"
         )
     return Protocol(name, _checked(name, given))
+
+
+def name_in(text: str) -> str:
+    """Return the name in the text of a protocol, or the reference to a function of your own.
+
+    Args:
+        text: The text, right or wrong.
+
+    >>> name_in("NICv2_391"), name_in("my_module:drifting:speed=2")
+    ('nicv2-391', 'my_module:drifting')
+    """
+    name = text.partition(":")[0].strip().lower().replace("_", "-")
+    reference = ":".join(text.split(":", 2)[:2])
+    return reference if name not in PROTOCOLS and is_reference(reference) else name
 
 
 def written_values(
