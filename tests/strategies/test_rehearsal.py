@@ -21,6 +21,7 @@ from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.creation import create
 from primavista.strategies.registry import strategy_info
 from primavista.strategies.rehearsal.er import Reservoir
+from primavista.strategies.rehearsal.frame_rehearsal import augmented
 from primavista.strategies.rehearsal.gdumb import (
     GreedySampler,
     clipped,
@@ -531,3 +532,54 @@ def test_a_file_with_patterns_of_a_class_that_is_not_known_is_refused(name, tmp_
     learner.save(tmp_path / "altered.pv")
     with pytest.raises(FileError, match="class 40"):
         Learner.load(tmp_path / "altered.pv")
+
+
+def slow_crop(frame, down, right, mirrored):
+    """The frame moved down and to the right, black elsewhere, and mirrored afterwards."""
+    side = len(frame)
+    out = torch.zeros_like(frame)
+    for i in range(side):
+        for j in range(side):
+            if 0 <= i - down < side and 0 <= j - right < side:
+                out[i, side - 1 - j if mirrored else j] = frame[i - down, j - right]
+    return out
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_augmented_frames_are_shifted_by_an_eighth_at_most_and_half_are_mirrored(flip):
+    x = torch.arange(1, 1 + 8 * 8 * 3, dtype=torch.uint8).reshape(1, 8, 8, 3).repeat(400, 1, 1, 1)
+    out = augmented(x, flip, generator(5))
+    assert (out.dtype, out.shape) == (x.dtype, x.shape)
+    cases = {
+        (down, right, mirrored): slow_crop(x[0], down, right, mirrored)
+        for down in (-1, 0, 1)
+        for right in (-1, 0, 1)
+        for mirrored in ((False, True) if flip else (False,))
+    }
+    found = Counter(key for frame in out for key, case in cases.items() if frame.equal(case))
+    assert sum(found.values()) == 400  # each frame is one of the cases, and only one
+    assert set(found) == set(cases)
+    assert max(found.values()) < 3 * 400 / len(cases)
+    if flip:
+        assert 160 < sum(count for key, count in found.items() if key[2]) < 240
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_augmentation_is_of_training_only_and_a_function_of_the_seed(name):
+    few = {"epochs_1": 2} if name == "gdumb" else {}
+    plain, crops, again = (
+        taught(name, [0, 1] * 6, [2] * 9, memory=6, augment=augment, **few)[0]
+        for augment in ("none", "crop+flip", "crop+flip")
+    )
+    for one in (plain, crops, again):
+        one.scores(toy_batch([0])[0])  # gdumb trains when it is asked
+    weights = [torch.cat([p.flatten() for p in one.parameters()]) for one in (plain, crops, again)]
+    assert weights[1].equal(weights[2])
+    assert not weights[0].equal(weights[1])
+    shown = [*toy_batch([0, 1] * 6)[0], *toy_batch([2] * 9, seed=1)[0]]
+    assert all(any(frame.equal(one) for one in shown) for frame in crops.frames)
+
+
+def test_there_is_no_other_augmentation():
+    with pytest.raises(InputError, match="augment"):
+        create("er", tiny_backbone(), augment="rotate")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.engine.frames import read_frames, split_indices
@@ -16,6 +17,7 @@ from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import Memory
+from primavista.nn.minibatches import generator
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options, Patterns, Share
@@ -27,12 +29,16 @@ class RehearsalOptions(Options):
 
     Args:
         memory: The number of frames in the memory.
+        augment: What varies the frames of a minibatch, new and stored: `crop` shifts each by up to
+            an eighth of its side, with black outside, as the crops of the publications do;
+            `crop+flip` also mirrors half of them. Frames are stored as they were shown.
     """
 
     norm: Norm = "bn"
     freeze: Freeze = "none"
     moments_decay: Share = 0.9
     memory: Patterns = 500
+    augment: Literal["none", "crop", "crop+flip"] = "none"
 
 
 class FrameRehearsal(GradientStrategy):
@@ -79,6 +85,12 @@ class FrameRehearsal(GradientStrategy):
         labels = self.classes[both.columns[index].to(self.device)]
         self.memory.store(labels, frames=both.inputs[index.to(self.device)], **fields)
 
+    def minibatches(self, B: Batch, *given: Any, **named: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the minibatches of a batch, augmented if the options say so."""
+        augment, random = self.options.augment, generator(int(self.seed), B.i, -3)
+        for x, y in super().minibatches(B, *given, **named):
+            yield x if augment == "none" else augmented(x, augment == "crop+flip", random), y
+
     def count_seen(self, B: Batch) -> None:
         """Add the patterns of a batch to n."""
         n = self.seen.get_buffer("n")
@@ -90,6 +102,25 @@ class FrameRehearsal(GradientStrategy):
     def _check_batch(self, frames: Frames) -> None:
         super()._check_batch(frames)
         check_side(frames, self.backbone.spec.size)
+
+
+def augmented(x: Tensor, flip: bool, random: torch.Generator) -> Tensor:
+    """Return shifted frames, some of them mirrored.
+
+    Args:
+        x: The frames, N x H x W x 3.
+        flip: True to mirror half of them.
+        random: The source of random numbers.
+    """
+    count, side = x.shape[:2]
+    reach = side // 8
+    y_shift, x_shift = torch.randint(2 * reach + 1, (2, count, 1), generator=random)
+    mirrored = torch.rand(count, 1, generator=random) < (0.5 if flip else 0)
+    across = torch.where(mirrored, torch.arange(side).flip(0), torch.arange(side))
+    rows = (y_shift + torch.arange(side))[:, :, None].to(x.device)
+    columns = (x_shift + across)[:, None].to(x.device)
+    padded = F.pad(x, (0, 0, reach, reach, reach, reach))
+    return padded[torch.arange(count, device=x.device)[:, None, None], rows, columns]
 
 
 def joined(B: Batch, inputs: Tensor, columns: Tensor) -> Batch:
