@@ -38,6 +38,13 @@ def licences() -> str:
     return "\n\n".join(found)
 
 
+def compressed(data: bytes) -> bytes:
+    """Compress with LZMA; the header has the length, which web/learner/lzma.js needs."""
+    filters = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME}]
+    found = lzma.compress(data, lzma.FORMAT_ALONE, filters=filters)
+    return found[:5] + len(data).to_bytes(8, "little") + found[13:]
+
+
 def build() -> None:
     """Install, join and compress what is missing or older than its sources."""
     if is_newer(WEB / "package-lock.json", WEB / "node_modules" / ".package-lock.json"):
@@ -45,9 +52,9 @@ def build() -> None:
     BUILT.mkdir(exist_ok=True)
     subprocess.run(["node", "build.mjs", str(BUILT)], cwd=WEB, check=True)
     (BUILT / "licences.txt").write_text(licences(), encoding="utf-8")
-    packed = BUILT / "runtime.wasm.xz"
+    packed = BUILT / "runtime.wasm.lzma"
     if is_newer(WASM, packed):
-        packed.write_bytes(lzma.compress(WASM.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
+        packed.write_bytes(compressed(WASM.read_bytes()))
 
 
 if __name__ == "__main__":

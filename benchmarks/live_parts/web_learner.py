@@ -23,6 +23,7 @@ from live_parts.browser import CHROMIUM, FLAGS
 from primavista import Learner
 from primavista.backbones.reference import generic_frames
 from primavista.media.frames import FrameArray
+from primavista.web.packed_model import packed_network
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "src" / "primavista" / "backbones" / "data"
@@ -107,12 +108,13 @@ def prepare(folder: Path) -> None:
     runtime = ROOT / "web" / "node_modules" / "onnxruntime-web" / "dist"
     sources = {
         "wasm": runtime / "ort-wasm-simd-threaded.wasm",
-        "network": DATA / "mobilenet_v1_objects_fp16.safetensors",
         "graph": DATA / "mobilenet_v1.onnx",
         "references": DATA / "generic_references.safetensors",
     }
     for name, path in sources.items():
         (folder / name).write_bytes(path.read_bytes())
+    network = DATA / "mobilenet_v1_objects_fp16.safetensors"
+    (folder / "network").write_bytes(packed_network(network.read_bytes()))
 
 
 def clip(k: int, lesson: int, count: int) -> FrameArray:

@@ -307,6 +307,10 @@ def test_a_page_with_a_model_inside_begins_with_it(browser, packed, tmp_path):
     visit = Visit(browser.new_context(**DESK), path.as_uri())
     page = visit.open()
     assert page.inner_text("#model-name") == "kitchen.pv"
+    page.locator(".privacy summary").click()
+    with page.expect_download() as found:
+        page.locator("#licences").click()
+    assert "Microsoft Corporation" in found.value.path().read_text(encoding="utf-8")
     assert objects(page) == learner.counts
     show_film(page, other_film_of("cup"))
     says(page, "cup")

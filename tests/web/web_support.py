@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from primavista.web.packed_model import packed_network
+
 HERE = Path(__file__).parent
 LEARNER = HERE.parents[1] / "web" / "learner"
 
@@ -54,7 +56,7 @@ def call_page(
 
     Args:
         calls: The calls, each with `call` and `args`.
-        folder: Where to put the frames.
+        folder: Where to put the frames and the network.
         images: The frames that the calls refer to, N x size x size x 3.
     """
     wasm = RUNTIME / "ort-wasm-simd-threaded.wasm"
@@ -62,11 +64,13 @@ def call_page(
         pytest.skip("needs what npm installs: run `make web`")
     given: dict[str, Any] = {
         "wasm": str(wasm),
-        "network": str(DATA / "mobilenet_v1_objects_fp16.safetensors"),
+        "network": str(folder / "network.bin"),
         "graph": str(DATA / "mobilenet_v1.onnx"),
         "references": str(DATA / "generic_references.safetensors"),
         "calls": calls,
     }
+    network = DATA / "mobilenet_v1_objects_fp16.safetensors"
+    (folder / "network.bin").write_bytes(packed_network(network.read_bytes()))
     if images is not None:
         (folder / "frames.bin").write_bytes(np.ascontiguousarray(images).tobytes())
         given |= {"frames": str(folder / "frames.bin"), "size": images.shape[1]}

@@ -205,7 +205,7 @@ function lowRankFactor(packed, dim, largest) {
 const written = new WeakMap(); // the bytes of each G that was saved: states do not change, and are saved twice
 
 // The upper five bytes of each number, least significant first; the others are 0 after `shorten`.
-function fiveBytes(numbers) {
+export function fiveBytes(numbers) {
   if (!written.has(numbers)) {
     const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
     const found = new Uint8Array(5 * numbers.length);

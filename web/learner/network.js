@@ -6,6 +6,7 @@ import { Refusal, WRONG_INPUT } from "./errors.js";
 import { withWeights } from "./graph.js";
 import { joined, sha256 } from "./hashes.js";
 import { readSafetensors, sameBits, toFloat32 } from "./learner_file.js";
+import { unsortedArrays } from "./packed_model.js";
 
 const SHIPPED = "mobilenet_v1";
 const SHIPPED_OPTIONS = new Map([["eps", new Real(0.001)], ["padding", "same"]]);
@@ -24,9 +25,9 @@ export const GRAPH_ARRAYS = ["onnx/graph", "onnx/facts"]; // a graph that a file
 // What an untaught learner of the package has; `size` is the side of its frames.
 export const shippedSpec = (size) => ({ name: SHIPPED, size, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5], options: SHIPPED_OPTIONS });
 
-// The weights of the package (mobilenet_v1_objects_fp16.safetensors) under their names in files.
+// The weights of the package (mobilenet_v1_objects_fp16.safetensors, packed) under their names in files.
 export function shippedWeights(bytes) {
-  return new Map([...readSafetensors(bytes)].map(([name, own]) => [BACKBONE + BODY + name, own]));
+  return new Map([...unsortedArrays(bytes)].map(([name, own]) => [BACKBONE + BODY + name, own]));
 }
 
 export class Network {

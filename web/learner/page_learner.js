@@ -7,8 +7,10 @@ import { lessonId, rgb } from "./frames.js";
 import { Journal } from "./journal.js";
 import { Learner, stacked } from "./learner.js";
 import { sameBits } from "./learner_file.js";
+import { isLzma, unlzma } from "./lzma.js";
 import { checkedName, UNKNOWN } from "./names.js";
 import { Network, shippedSpec, shippedWeights } from "./network.js";
+import { unpacked } from "./packed_model.js";
 import { openStore } from "./store.js";
 import { recognised, thumbnail, Watch } from "./watch.js";
 
@@ -24,15 +26,18 @@ export class PageLearner {
     Object.assign(this, { ort, now, version: 0, lessons: new Map(), nextLesson: 1, watch: new Watch(), watched: -1 });
   }
 
-  // Opens the state that is kept under the name `state`, or else the learner of `file`, or else an untaught one.
-  async open({ wasm, network, graph, references, file = null, name = "objects.pv", state = name, fresh = false }) {
-    Object.assign(this.ort.env.wasm, { numThreads: 1, wasmBinary: wasm });
+  // Opens the state that is kept under the name `state`, or else the learner of `file` or the one that is packed into the page, or
+  // else an untaught one.
+  async open({ wasm, network, graph, references, file = null, packed = null, name = "objects.pv", state = name, fresh = false }) {
+    const runtime = new Uint8Array(wasm);
+    Object.assign(this.ort.env.wasm, { numThreads: 1, wasmBinary: isLzma(runtime) ? unlzma(runtime) : wasm });
     this.shipped = { graph: new Uint8Array(graph), weights: shippedWeights(new Uint8Array(network)), references: new Uint8Array(references) };
     this.name = name;
     await lock(state);
     this.store = await openStore(state);
     const kept = fresh ? null : await this.kept();
-    this.learner = kept ?? (file ? await this.load(new Uint8Array(file), name) : Learner.untaught(await this.openNetwork(shippedSpec(SIZE), this.shipped.weights, null, true)));
+    const given = packed ? unpacked(new Uint8Array(packed), this.shipped.weights) : file && new Uint8Array(file);
+    this.learner = kept ?? (await (given ? this.load(given, name) : this.untaught()));
     this.journal = new Journal(this.learner);
     this.journalBefore = this.replaced = null;
     return this.model();
@@ -51,6 +56,10 @@ export class PageLearner {
     }
     if (damaged) throw new Refusal(damaged.message, WRONG_STATE);
     return null;
+  }
+
+  async untaught() {
+    return Learner.untaught(await this.openNetwork(shippedSpec(SIZE), this.shipped.weights, null, true));
   }
 
   load(bytes, name) {

@@ -2,7 +2,7 @@
 
 import { banner, dialog } from "../../src/primavista/serve/page/view.js";
 import { centreSquare } from "../learner/frames.js";
-import { assets } from "./assets.js";
+import { assets, isInside } from "./assets.js";
 import { Clips } from "./clips.js";
 import { TEXTS } from "./texts.js";
 import { LearnerWorker } from "./worker.js";
@@ -42,8 +42,16 @@ async function workOffline() {
   }
 }
 
+// Beside a page that is a folder the licences are a file; in a page that is one file they are a part of it.
+async function linkLicences() {
+  if (!isInside("licences")) return;
+  const { licences } = await assets(["licences"]);
+  document.getElementById("licences").href = URL.createObjectURL(new Blob([licences], { type: "text/plain" }));
+}
+
 async function open(fresh) {
   await workOffline();
+  await linkLicences();
   const names = [...PARTS, ...(dataset.model ? ["model"] : [])];
   const found = await assets(names, (share) => banner(share < 1 ? TEXTS.loading(share) : ""));
   banner("");
@@ -51,9 +59,9 @@ async function open(fresh) {
     opening = null;
     connection?.lost();
   });
-  const { runtime: wasm, network, graph, references, model: file = null } = found;
+  const { runtime: wasm, network, graph, references, model: packed = null } = found;
   const state = location.pathname.replace(/index\.html$/, "");
-  current = await call("open", [{ wasm, network, graph, references, file, name: dataset.model || "objects.pv", state, fresh }]);
+  current = await call("open", [{ wasm, network, graph, references, packed, name: dataset.model || "objects.pv", state, fresh }]);
   return current;
 }
 

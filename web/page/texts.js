@@ -25,6 +25,7 @@ const ENGLISH = {
   damagedTitle: "The kept model cannot be read",
   startAgain: "Start anew",
   cannotStart: "The learner cannot start",
+  licences: "Licences of what is in this page",
 };
 
 const ITALIAN = {
@@ -50,6 +51,7 @@ const ITALIAN = {
   damagedTitle: "Il modello conservato non si può leggere",
   startAgain: "Ricomincia da zero",
   cannotStart: "Il modello non si avvia",
+  licences: "Licenze di ciò che è in questa pagina",
 };
 
 Object.assign(TEXTS, { en: ENGLISH, it: ITALIAN }[language]);

@@ -2,13 +2,16 @@
 
 The scripts and ONNX Runtime's WebAssembly are built by `make web` and are in the package. The page
 is that of the service, with another back end. Its large parts are compressed with gzip, because the
-browser decompresses that, whatever the web host sends: in a folder they are files of their own, in
-one file they are base64 text.
+browser decompresses that, whatever the web host sends. In a folder they are files of their own. In
+one file they are text: it is in UTF-16, in which almost any two bytes are a character, and 97 % of
+it are data (of base64, 75 %). ONNX Runtime, the largest one that gzip can make small, is compressed
+with LZMA there, which saves more than the second that the page needs for it.
 """
 
 from __future__ import annotations
 
 import base64
+import codecs
 import gzip
 import hashlib
 import html
@@ -18,14 +21,20 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from primavista.backbones.onnx import GRAPH_FILE
 from primavista.backbones.reference import REFERENCES
 from primavista.backbones.weights import SHIPPED, SOURCES, check_sha256
-from primavista.errors import FileError, InputError, file_errors
+from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
 from primavista.storage.disk import write_atomically
+from primavista.web.packed_model import packed_model, packed_network
 
 STRATEGIES = ("prima", "ncm")  # that learn in the browser
+LARGEST_FILE = 15_000_000  # bytes
+ESCAPE, ESCAPED_BIT = 0xE000, 0x4000  # as in assets.js
+RUNTIME, LICENCES = "runtime.wasm.lzma", "licences.txt"
 HERE = files("primavista.web")
 PAGE = files("primavista.serve") / "page"
 # Nothing is loaded from elsewhere; the worker, of a blob, has the same policy.
@@ -35,6 +44,7 @@ POLICY = (
     "manifest-src 'self'; base-uri 'none'; form-action 'none'"
 )
 NO_SCRIPT = '<noscript><p class="banner">This page needs JavaScript.</p></noscript>'
+LINK = f'<p><a id="licences" href="{LICENCES}" download data-text="licences"></a></p>'
 MANIFEST = {
     "name": "primavista",
     "short_name": "primavista",
@@ -64,19 +74,24 @@ def write_page(target: str | Path, model: str | Path | None = None) -> Path:
         The path of the file, or of the folder.
 
     Raises:
-        InputError: If the strategy or the network of the model does not run in a browser, or if the
-            package was installed without the built scripts.
+        InputError: If the strategy or the network of the model does not run in a browser, if the
+            model is too large for one file, or if the package was installed without the built
+            scripts.
         FileError: If the model cannot be read or the page cannot be written.
     """
     target = Path(target)
-    parts = _parts()
-    name = ""
-    if model is not None:
-        name = Path(model).name
-        parts["model"] = _checked_model(Path(model))
+    name = "" if model is None else Path(model).name
+    parts = _parts(None if model is None else Path(model))
     packed = {part: gzip.compress(data, 9, mtime=0) for part, data in parts.items()}
     is_file = target.suffix.lower() in (".html", ".htm")
     written = _one_file(target.name, packed, name) if is_file else _folder(packed, name)
+    size = len(written.get(target.name, b"")) if is_file else 0
+    if size > LARGEST_FILE:
+        raise InputError(
+            f"{model} has no room in one file: {target} would have {size / 1e6:.1f} MB, and "
+            f"{LARGEST_FILE / 1e6:.0f} is the limit. Write the page as a folder, or without a "
+            "model, and open the model in it (Save and use, Load another)"
+        )
     for relative, data in written.items():
         path = target if is_file else target / relative
         with file_errors("write", path):
@@ -85,19 +100,22 @@ def write_page(target: str | Path, model: str | Path | None = None) -> Path:
     return target
 
 
-def _parts() -> dict[str, bytes]:
+def _parts(model: Path | None) -> dict[str, bytes]:
     """Return the parts of the page that are no scripts of its own, by the names of assets.js."""
     name = SHIPPED[0]
     source = SOURCES[name]
     network = source.read()
     check_sha256(network, source.sha256, name)
-    return {
+    parts = {
         "worker": _built("worker.js"),
-        "runtime": lzma.decompress(_built("runtime.wasm.xz")),
-        "network": network,
+        "runtime": lzma.decompress(_built(RUNTIME)),
+        "network": packed_network(network),
         "graph": GRAPH_FILE.read_bytes(),
         "references": REFERENCES.read_bytes(),
     }
+    if model is not None:
+        parts["model"] = packed_model(_checked_learner(model), network)
+    return parts
 
 
 def _built(name: str) -> bytes:
@@ -110,18 +128,15 @@ def _built(name: str) -> bytes:
         ) from error
 
 
-def _checked_model(path: Path) -> bytes:
-    """Return the bytes of a learner that the page can go on with."""
+def _checked_learner(path: Path) -> Learner:
+    """Load a learner that the page can go on with."""
     learner = Learner.load(path)
     if learner.strategy_name not in STRATEGIES:
         raise InputError(
             f"{path}: the page in a browser learns with {' or '.join(STRATEGIES)}; "
             f"this learner has the strategy {learner.strategy_name}"
         )
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    return learner
 
 
 def _folder(packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
@@ -155,7 +170,7 @@ def _folder(packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
     lines = [f"const {name} = {json.dumps(value)};" for name, value in facts.items()]
     worker = (HERE / "service_worker.js").read_text(encoding="utf-8")
     small["service_worker.js"] = "\n".join([*lines, worker]).encode()
-    return {**small, **large, "licences.txt": _built("licences.txt")}
+    return {**small, **large, LICENCES: _built(LICENCES)}
 
 
 def _one_file(name: str, packed: Mapping[str, bytes], model: str) -> dict[str, bytes]:
@@ -166,15 +181,17 @@ def _one_file(name: str, packed: Mapping[str, bytes], model: str) -> dict[str, b
     )
     icon = f"data:image/svg+xml;base64,{base64.b64encode(_text('icon.svg').encode()).decode()}"
     head = f'<link rel="icon" href="{icon}" type="image/svg+xml">\n  <style>{style}</style>'
+    licences = gzip.compress(_built(LICENCES), 9, mtime=0)
+    parts = {**packed, "runtime": _built(RUNTIME), "licences": licences}
     elements = [
-        f'<script type="text/plain" id="asset-{part}">{base64.b64encode(data).decode()}</script>'
-        for part, data in packed.items()
+        f'<script type="text/plain" id="asset-{part}" data-bytes="{len(data)}">{_as_text(data)}'
+        "</script>"
+        for part, data in parts.items()
     ]
-    notices = _built("licences.txt").decode().replace("</script", "<\\/script")
-    elements.append(f'<script type="text/plain" id="licences">\n{notices}</script>')
     elements.append(f"<script>{script}</script>")
     page = _page(policy, head, "", "\n".join(elements), icon, packed, model)
-    return {name: page.encode()}
+    page = page.replace('<meta charset="utf-8">\n  ', "")  # the first two bytes of the file tell it
+    return {name: codecs.BOM_UTF16_LE + page.encode("utf-16-le")}
 
 
 def _page(
@@ -201,6 +218,7 @@ def _page(
         '<script type="module" src="/page/main.js"></script>': script,
         'src="/page/icon.svg"': f'src="{icon}"',
         noscript: NO_SCRIPT,
+        '<p id="privacy"></p>': f'<p id="privacy"></p>\n        {LINK}',
         "</body>": f"{end}\n</body>",
     }
     for old, new in changes.items():
@@ -209,6 +227,23 @@ def _page(
             raise AssertionError(f"index.html must contain this once: {old}")
         page = before + new + after
     return page
+
+
+def _as_text(data: bytes) -> str:
+    """Return bytes as characters of UTF-16, two in one; assets.js turns them into bytes again.
+
+    Halves of characters beyond 16 bits, and what HTML would change or might end at, are written as
+    two: `ESCAPE`, and the character with one bit changed.
+    """
+    units = np.frombuffer(data + bytes(len(data) % 2), "<u2")
+    is_half = (units >= 0xD800) & (units < ESCAPE)
+    is_escaped = is_half | np.isin(units, [ESCAPE, *map(ord, "\0\r<")])
+    text = np.repeat(units, 1 + is_escaped)
+    (places,) = np.nonzero(is_escaped)
+    places += np.arange(len(places))
+    text[places] = ESCAPE
+    text[places + 1] ^= ESCAPED_BIT
+    return text.astype("<u2").tobytes().decode("utf-16-le")
 
 
 def _text(name: str) -> str:
