@@ -29,7 +29,8 @@ SCENE = Scene(categories=1, objects=1, sessions=1, frames=40, size=96)
 def test_the_service_of_the_page_word_for_word(tmp_path: Path) -> None:
     lines = PAGE.read_text().splitlines()
     (start,) = [line for line in lines if line.startswith("primavista teach")]
-    asked = [line for line in lines if line.startswith("curl ")]
+    (function,) = [line for line in lines if line.startswith("api()")]
+    asked = [line for line in lines if line.startswith(("api ", "for i in"))]
     assert len(asked) == 4
     pv.Learner(size=64, engine="torch").save(tmp_path / "robot.pv")
     film = render(SCENE, 1, 1).numpy()
@@ -43,7 +44,8 @@ def test_the_service_of_the_page_word_for_word(tmp_path: Path) -> None:
             try:
                 while b"Ctrl-C" not in service.stdout.readline():
                     assert service.poll() is None
-                answers = [ask(line.replace("8765", port), tmp_path, variables) for line in asked]
+                commands = [f"{function}; {line.replace('8765', port)}" for line in asked]
+                answers = [ask(line, tmp_path, variables) for line in commands]
             finally:
                 service.terminate()
                 service.wait()
@@ -58,8 +60,9 @@ def test_the_service_of_the_page_word_for_word(tmp_path: Path) -> None:
 def ask(line: str, folder: Path, variables: dict[str, str]) -> str:
     """Run a command of the page; the camera may need a moment after the start."""
     for _ in range(100):
-        shell = ["bash", "-c", line.replace("curl ", "curl -s ", 1)]
-        done = subprocess.run(shell, cwd=folder, env=variables, capture_output=True, timeout=90)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=folder, env=variables, capture_output=True, timeout=90
+        )
         text = done.stdout.decode()
         if done.returncode == 0 and not re.search(r'"online": ?false', text):
             return text

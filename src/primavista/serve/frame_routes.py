@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, Uploa
 from primavista.learner.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
-from primavista.media.images import ImageArray, centre_square
+from primavista.media.images import ImageArray
 from primavista.serve.decoding import (
     WHOLE_SIDES,
     decode_frame,
@@ -232,41 +232,6 @@ async def camera_frame(service: Service, camera: OwnCamera) -> Response:
     It is answered with 409 while the camera is lost.
     """
     return Response(await service.in_thread(camera.jpeg), media_type="image/jpeg")
-
-
-@router.post("/camera/predict", name="predict", tags=["recognise"], responses=refusals(404, 409))
-async def predict_from_camera(service: Service, camera: OwnCamera) -> Recognised:
-    """Recognise what the service's own camera shows now.
-
-    The answer has the fields of `/api/predict`. It is answered with 409 while the camera is lost.
-    """
-    return await _recognise(service, centre_square(camera.newest.image, service.learner.size))
-
-
-@router.post(
-    "/camera/lessons",
-    name="teach",
-    status_code=202,
-    tags=["teach"],
-    responses={**LEARNED, **refusals(404, 409, 422)},
-)
-async def teach_from_camera(
-    service: Service,
-    camera: OwnCamera,
-    response: Response,
-    label: LabelForm,
-    seconds: Annotated[float, Form(ge=0.5, le=60, description="how long the object is shown")] = 5,
-    wait: WaitQuery = 0,
-    again: AgainQuery = False,
-) -> JobStatus:
-    """Teach what the service's own camera shows in the next seconds.
-
-    If the camera is lost before they are over, the request is refused with 409 and nothing is
-    learned. Otherwise the answers are those of `/api/lessons`.
-    """
-    name = check_label(label, service.learner.labels)
-    images = await camera.collect(seconds, service.limits.lesson_frames)
-    return await _learn(service, images, name, response, wait=wait, again=again)
 
 
 async def _learn(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
-import time
 from threading import Event, Thread
 
 from PIL import Image
@@ -14,17 +12,13 @@ from primavista.errors import InputError
 from primavista.media.addresses import is_live
 from primavista.media.camera import (
     CameraFrame,
-    CameraLostError,
     CameraView,
-    check_filmed,
     steady_frames,
 )
-from primavista.media.images import ImageArray
-from primavista.serve.limits import RefusedError, refused_as
+from primavista.serve.limits import RefusedError
 
 FPS = 10.0
 LONGEST = 1280  # pixels of the longer side of a picture
-POLLING = 0.02  # seconds between two looks for a new frame
 JPEG_QUALITY = 85
 log = logging.getLogger("primavista")
 
@@ -87,33 +81,6 @@ class ServiceCamera:
         file = io.BytesIO()
         Image.fromarray(self.newest.image).save(file, "JPEG", quality=JPEG_QUALITY)
         return file.getvalue()
-
-    async def collect(self, seconds: float, limit: int) -> list[ImageArray]:
-        """Collect the frames of a lesson from now on.
-
-        Args:
-            seconds: The time to collect them.
-            limit: The largest number of frames.
-
-        Returns:
-            The frames of these seconds.
-
-        Raises:
-            RefusedError: If the camera is lost before the end (409); no frame is returned then.
-        """
-        end = time.monotonic() + seconds
-        frames: list[ImageArray] = []
-        last = self.newest.at
-        while time.monotonic() < end and len(frames) < limit:
-            await asyncio.sleep(POLLING)
-            newest = self.newest
-            if newest.at > last:
-                last = newest.at
-                frames.append(newest.image)
-        if len(frames) < limit:
-            with refused_as(409, CameraLostError):
-                check_filmed(self._view, time.monotonic() - last, seconds)
-        return frames
 
     def _read(self) -> None:
         frames = steady_frames(self._view, patient=True, stopped=self._stopped, on_lost=self._lost)
