@@ -34,10 +34,11 @@ import torch
 from primavista.networks.base import build
 from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session
-from primavista.streams.protocols import nicv2
+from primavista.streams.protocols import parse_protocol
 
 DATA = ("rendered", "signs")
-CLASSES, SESSIONS, TESTS, FRAMES, FIRST = 20, 4, 2, 8, 10
+CLASSES, SESSIONS, TESTS, FRAMES = 20, 4, 2, 8
+NICV2 = "nicv2:first=10"
 TRAINING: dict[str, list[Any]] = {"lr": [1e-4, 1e-3, 1e-2], "epochs": [2, 8]}
 REPLAY: dict[str, list[Any]] = {"lr": [1e-3, 1e-2, 1e-1]}
 # The grid of each strategy: every combination of these values. prima and ncm have no settings.
@@ -140,7 +141,8 @@ def learn(
         train, test = (tuple(Session(*s) for s in file[k].tolist()) for k in ("train", "test"))
         categories = tuple(file["categories"].tolist())
     names = tuple(map(str, range(len(categories))))
-    stream = nicv2(DataSet(name, frames, train, test, names, categories), run=run, first=FIRST)
+    data = DataSet(name, frames, train, test, names, categories)
+    stream = parse_protocol(args.protocol).stream(data, run)
     made = create(strategy, build(args.backbone, size=args.size), seed=run, **dict(point))
     made = made.to(args.device)
     made.backbone.precision = args.precision
@@ -157,8 +159,14 @@ def learn(
         "run": run,
         "accuracy": 100 * float((best == asked.labels.cpu()).float().mean()),
         "seconds": time.perf_counter() - began,
-        "what": [args.backbone, args.size, args.precision, args.batches],
+        "what": settings_of(args),
     }
+
+
+def settings_of(args: argparse.Namespace) -> list[Any]:
+    """Return what belongs to the identity of a result beside its point, data set and run."""
+    protocol = [] if args.protocol == NICV2 else [args.protocol]
+    return [args.backbone, args.size, args.precision, args.batches, *protocol]
 
 
 def key_of(result: dict[str, Any]) -> tuple[str, Point, str, int]:
@@ -170,8 +178,7 @@ def run_all(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run what is not in `--out` yet, and return all results with these settings."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.exists() else []
-    what = [args.backbone, args.size, args.precision, args.batches]
-    results = [result for result in map(json.loads, lines) if result["what"] == what]
+    results = [r for r in map(json.loads, lines) if r["what"] == settings_of(args)]
     done = {key_of(result) for result in results}
     cells = [
         (strategy, point, name, run)
@@ -260,6 +267,7 @@ def arguments() -> argparse.Namespace:
     add("--signs", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks")
     add("--strategies", nargs="+", default=list(GRID), choices=list(GRID))
     add("--runs", nargs="+", type=int, default=[0, 1, 2])
+    add("--protocol", default=NICV2, help="the stream; presets were chosen on others")
     add("--batches", type=int, help="only so many batches, for a trial")
     add("--backbone", default="mobilenet_v1")
     add("--size", type=int, default=128)
@@ -275,7 +283,7 @@ def main() -> None:
     results = run_all(args)
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else ""
     device = gpu or f"CPU, {os.cpu_count()} cores"
-    how = f"{args.backbone}, {args.size} px, {args.precision}, runs {args.runs}"
+    how = f"{args.protocol}, {args.backbone}, {args.size} px, {args.precision}, runs {args.runs}"
     print(f"\n{device}, torch {torch.__version__}, {how}\n")
     print(table(results) + "\n\n" + choices(results))
 
