@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+import torch
 
 from primavista.errors import InputError
 from primavista.heads.acil import ACILHead, ACILOptions
@@ -100,6 +101,33 @@ def test_lambda_is_the_same_from_frames_and_from_features(count):
         weights = np.linalg.solve(h.T @ h + strength * np.eye(WIDTH), h.T @ y)
         errors[strength] = ((held @ weights - expected) ** 2).mean()
     assert best_lambda(h, y, held, expected) == min(errors, key=errors.__getitem__)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_lambda_that_rounding_swallows_is_solved_as_the_least_that_counts(library):
+    """Large features, more of them than frames: G + 1e-8 I cannot be factorised in float64."""
+    random = np.random.default_rng(0)
+    mix = random.normal(size=(40, 128))
+    z, other = (np.abs(random.normal(size=(count, 40)) @ mix) * 30 for count in (400, 100))
+    columns = random.integers(0, 5, 400)
+    head = RanPACHead(RanPACStatistics.empty(1500), RanPACOptions(1500), 3)
+    head.expand(5)
+    as_array = torch.from_numpy if library == "torch" else np.asarray
+    if library == "torch":
+        own = head.statistics.arrays
+        own.update({name: torch.from_numpy(array) for name, array in own.items()})
+    head.learn(as_array(z), as_array(columns), 1)
+    head.statistics.arrays["lambda"][...] = 1e-8
+    (w_rand,) = head.drawn(z)
+    h, asked = np.maximum(z @ w_rand, 0), np.maximum(other @ w_rand, 0)
+    g = h.T @ h
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(g + 1e-8 * np.eye(1500))
+    # the same equations, as many as there are frames, in which 1e-8 is not lost
+    expected = asked @ h.T @ np.linalg.solve(h @ h.T + 1e-8 * np.eye(400), np.eye(5)[columns])
+    found = np.asarray(head.scores(as_array(other), 5))
+    assert np.abs(found - expected).max() < 2e-3
+    assert np.abs(expected).max() > 1
 
 
 def test_a_single_frame_chooses_no_lambda_and_ranpac_is_not_merged():

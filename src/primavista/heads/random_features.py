@@ -15,6 +15,7 @@ from primavista.heads.solving import invert_positive_definite, solve_positive_de
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 MAX_EXPAND = 2**15  # the largest number of random features
+ROUNDING = 2e-14  # a hundred times the relative rounding of float64
 MAX_RATIO = 16  # the default has at most so many random features per feature
 Expand = Annotated[int, Range(1, MAX_EXPAND)] | None
 Drawn = tuple[np.ndarray[Any, Any], ...]
@@ -85,7 +86,8 @@ class RandomReluHead(RandomFeatureHead):
     """h = relu(z W);  ridge regression with an absolute strength:  w = inv(G + lambda I) Q,
 
     G = sum h h^T,  Q_c = sum h over the frames of class c. There is no offset. A subclass draws W
-    and has lambda.
+    and has lambda. A lambda that would be lost in the rounding of G, less than `ROUNDING` trace G,
+    counts as that much; the weights are then those of the limit lambda -> 0.
     """
 
     @property
@@ -110,5 +112,6 @@ class RandomReluHead(RandomFeatureHead):
     def _regularised(self) -> Array:
         """G + lambda I."""
         g = self.statistics.second_moments()
-        g.reshape(-1)[:: len(g) + 1] += self.strength
+        diagonal = g.reshape(-1)[:: len(g) + 1]
+        diagonal += max(self.strength, ROUNDING * float(diagonal.sum()))
         return g
