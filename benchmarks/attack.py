@@ -39,6 +39,7 @@ from live_parts.process import (
     TINY,
     New,
     Service,
+    children,
     drawn,
     environment,
     jpeg,
@@ -331,22 +332,6 @@ def hostile_video(running: Service) -> tuple[int, float, float]:
             time.sleep(0.005)
     httpx.post(f"{running.url}/api/undo", headers=given, timeout=60)
     return answer.result().status_code, running.memory() - before, peak
-
-
-def children(pid: int) -> list[int]:
-    """Return the running child processes of a process."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):
-            found += [int(one) for one in (task / "children").read_text().split()]
-    return [one for one in found if "VmRSS" in _status(one)]
-
-
-def _status(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return ""
 
 
 def small_video() -> bytes:

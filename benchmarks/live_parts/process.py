@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,32 @@ def status_of(process: int, what: str) -> float:
     """Return a size that Linux keeps of a process, such as its largest resident memory, in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
+
+
+def children(pid: int) -> list[int]:
+    """Return the running child processes of a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += [int(one) for one in (task / "children").read_text().split()]
+    return [one for one in found if "VmRSS" in _status(one)]
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return ""
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process and its running children have taken so far."""
+    ticks = 0
+    for one in (pid, *children(pid)):
+        with suppress(OSError):
+            user, system = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:13]
+            ticks += int(user) + int(system)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def environment() -> dict[str, str]:

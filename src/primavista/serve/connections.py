@@ -29,6 +29,7 @@ BACKLOG = 512  # connections that the system holds until they are accepted
 SOCKET_BYTES = 8 * 2**20  # read per second from one WebSocket, averaged over two seconds
 ALL_SOCKET_BYTES = 16 * 2**20  # the same for all WebSockets: more frames than can be recognised
 ACTIVE_SECONDS = 2.0  # since its last bytes a WebSocket has a share of them
+COUNT_SECONDS = 1.0  # for which a WebSocket keeps its share: all are looked at to count them
 FIRST_SOCKET_BYTES = 2**20  # read at once from a new one, so that reconnecting brings nothing
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
 LINGER_BYTES = 2**18  # read of a body after its request was answered; then it is left unread
@@ -110,29 +111,37 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
         super().__init__(*given, **named)
         self._bytes = RateLimiter(SOCKET_BYTES, at_first=FIRST_SOCKET_BYTES)
         self._frames = RateLimiter(SOCKET_FRAMES)
-        self.heard_at = -math.inf
+        self.heard_at = self._counted_at = -math.inf
         self._rest: asyncio.TimerHandle | None = None  # until its end nothing is read
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client, and rest if there are too many."""
+        self.read_paused = True  # uvicorn would pause for each message, and resume: system calls
         for start in range(0, len(data), SOCKET_PIECE):
             if self.transport.is_closing():
                 return
             super().data_received(data[start : start + SOCKET_PIECE])
+        if self.queue.qsize() > 1:
+            self.transport.pause_reading()
         self.heard_at = time.monotonic()
-        active = sum(
-            isinstance(one, BoundedSocketProtocol) and self.heard_at - one.heard_at < ACTIVE_SECONDS
-            for one in self.connections
-        )
-        self._bytes.limit = min(SOCKET_BYTES, ALL_SOCKET_BYTES // max(1, active))
+        if self.heard_at - self._counted_at > COUNT_SECONDS:
+            self._bytes.limit = min(SOCKET_BYTES, ALL_SOCKET_BYTES // self._active())
         if self._bytes.allow(count=len(data)) or self._rest or self.transport.is_closing():
             return
         self.transport.pause_reading()
         self._rest = self.loop.call_later(self._bytes.debt_seconds, self._end_rest)
 
+    def _active(self) -> int:
+        """Count the WebSockets that send now, with this one."""
+        self._counted_at = self.heard_at
+        return sum(
+            isinstance(one, BoundedSocketProtocol) and self.heard_at - one.heard_at < ACTIVE_SECONDS
+            for one in self.connections
+        )
+
     def _end_rest(self) -> None:
         self._rest = None
-        if not self.read_paused and not self.transport.is_closing():
+        if self.queue.empty() and not self.transport.is_closing():
             self.transport.resume_reading()
 
     async def receive(self) -> Any:

@@ -275,10 +275,10 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
     limits = service.limits
     rate = RateLimiter(limits.messages_per_second)
     while True:
-        message = None
-        with anyio.move_on_after(limits.idle_seconds):
-            message = await socket.receive()
-        if message is None:
+        try:
+            async with asyncio.timeout(limits.idle_seconds):
+                message = await socket.receive()
+        except TimeoutError:
             await _close(socket, 1001, f"nothing came for {limits.idle_seconds:g} seconds")
             return
         if message["type"] == "websocket.disconnect":
