@@ -134,8 +134,16 @@ def taught(objects: int, lessons: int) -> Learner:
     return learner
 
 
-def measure(objects: int, lessons: int, folder: Path) -> dict[str, dict[str, float]]:
+def measure(
+    playwright: Any, objects: int, lessons: int, folder: Path
+) -> dict[str, dict[str, float]]:
     """Teach one more lesson of 30 frames to a learner of so many objects, three times.
+
+    Args:
+        playwright: Playwright, started.
+        objects: How many objects were taught before.
+        lessons: How many lessons of each.
+        folder: A folder for the parts of the page and for files.
 
     Returns:
         In the page and in Python: the median seconds per frame, until the lesson is learned and
@@ -147,7 +155,7 @@ def measure(objects: int, lessons: int, folder: Path) -> dict[str, dict[str, flo
     learner.save(folder / "taught.pv")
     clips = [clip(k, lessons, LESSON) for k in range(3)]
     np.concatenate([*clips, clip(4, 9, 1)]).tofile(folder / "frames.bin")
-    page = _in_the_page(folder, clips)
+    page = _in_the_page(playwright, folder, clips)
     python = _in_python(learner, folder, clips)
     shares = [
         {one["label"]: one["share"] for one in page["answer"]["scores"]},
@@ -160,11 +168,9 @@ def measure(objects: int, lessons: int, folder: Path) -> dict[str, dict[str, flo
     }
 
 
-def _in_the_page(folder: Path, clips: list[FrameArray]) -> dict[str, Any]:
-    from playwright.sync_api import sync_playwright
-
+def _in_the_page(playwright: Any, folder: Path, clips: list[FrameArray]) -> dict[str, Any]:
     found = []
-    with served(folder) as address, sync_playwright() as playwright:
+    with served(folder) as address:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         session = browser.new_browser_cdp_session()
 

@@ -169,8 +169,9 @@ def test_a_lesson_is_removed_and_a_check_counts(visit):
     page.locator("#hint[data-kind=good]", has_text="“ball”:").wait_for()
 
 
-def test_a_likely_answer_is_confirmed_by_one_tap(visit, tmp_path):
-    page = visit("file").open()
+@pytest.mark.parametrize("form", FORMS)
+def test_a_likely_answer_is_confirmed_by_one_tap(visit, form, tmp_path):
+    page = visit(form).open()
     teach(page, "cup", "ball")
     learner = Learner.load(saved(page, tmp_path / "objects.pv"))
     name, picture = next(
@@ -225,8 +226,9 @@ def test_it_works_when_the_server_has_stopped(browser, packed):
     visit.close()
 
 
-def test_python_goes_on_with_the_file_and_the_page_with_pythons(visit, tmp_path):
-    page = visit("file").open()
+@pytest.mark.parametrize("form", FORMS)
+def test_python_goes_on_with_the_file_and_the_page_with_pythons(visit, form, tmp_path):
+    page = visit(form).open()
     teach(page, "cup", "ball")
     learner = Learner.load(saved(page, tmp_path / "objects.pv"))
     assert learner.counts == objects(page)
@@ -328,11 +330,19 @@ def test_a_second_tab_waits_for_the_first(visit):
     live(second)
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_it_is_accessible(visit, size, look):
+@pytest.mark.parametrize(
+    ("form", "look", "size"),
+    [
+        ("folder", "light", DESK),
+        ("folder", "dark", PHONE),
+        ("file", "dark", DESK),
+        ("file", "light", PHONE),
+    ],
+    ids=["folder", "folder dark phone", "file dark", "file phone"],
+)
+def test_it_is_accessible(visit, form, look, size):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = visit("folder", color_scheme=look, **size).open()
+    page = visit(form, color_scheme=look, **size).open()
     assert [one["id"] for one in axe.run(page).response["violations"]] == []
     teach(page, "cup")
     page.locator("#objects [aria-expanded]").click()
