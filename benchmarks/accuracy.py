@@ -34,6 +34,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from primavista.engine.representation import free_memory
 from primavista.media.images import centre_square
 from primavista.networks.base import build
 from primavista.strategies.creation import create
@@ -184,6 +185,7 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
 def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")
+    free_memory()  # of the cell before
     data, first = data_set(array, index, run, args.device)
     stream = nicv2(data, run=run, first=first)
     name, options = parse(spec)

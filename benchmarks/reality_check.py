@@ -31,6 +31,7 @@ import accuracy
 import numpy as np
 import torch
 
+from primavista.engine.representation import free_memory
 from primavista.networks.base import build
 from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet, Session
@@ -136,6 +137,7 @@ def learn(
     """Learn one stream with one point of the grid; return the final accuracy."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    free_memory()  # of the cell before, whose captured steps hold memory of the GPU
     with np.load(path) as file:
         frames = torch.from_numpy(file["frames"]).to(args.device)
         train, test = (tuple(Session(*s) for s in file[k].tolist()) for k in ("train", "test"))
