@@ -23,6 +23,8 @@ from primavista.errors import InputError
 from primavista.report.read import read_results
 from primavista.strategies import registry
 from primavista.strategies.registry import register
+from primavista.streams.open import open_dataset
+from primavista.streams.store import pack
 
 STRATEGY = '''
 """Nearest mean with a rate."""
