@@ -266,7 +266,8 @@ def test_a_plan_may_name_the_test_sessions(module, toys, tmp_path):
         suite(toys, tmp_path / "out", data={**data, "split": "run"})
 
 
-def test_weights_that_a_function_loads_are_part_of_a_cell(toys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_weights_that_a_function_loads_are_part_of_a_cell(kind, toys, tmp_path, monkeypatch):
     """They were not: other weights in the same file ran no cell, and no report warned of it."""
     file = tmp_path / "w.pt"
 
@@ -277,6 +278,9 @@ def test_weights_that_a_function_loads_are_part_of_a_cell(toys, tmp_path, monkey
 
     monkeypatch.setitem(registry.OWN_FUNCTIONS, "loads-of-a-test", of_a_test)
     data = {"kind": "folder", "path": str(toys), "size": 32}
+    if kind == "store":
+        data = {"kind": "store", "path": str(tmp_path / "toys.store")}
+        pack(open_dataset(toys, size=32), data["path"])
     group = {"name": "all", "strategies": ["ncm"], "protocols": ["nicv2"]}
     table = {"name": "p", "data": data, "backbone": {"name": "loads-of-a-test"}, "groups": [group]}
 

@@ -23,6 +23,7 @@ from primavista.bench.data import (
     Data,
     Positive,
     RenderedData,
+    StoreData,
     StrictModel,
     TestSetName,
     choose_test_set,
@@ -40,6 +41,7 @@ from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.creation import all_options
 from primavista.strategies.registry import registered, strategy_class, strategy_info
 from primavista.streams.protocols import name_in, parse_protocol
+from primavista.streams.store import open_store
 
 # The fields of a cell that do not change its question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
@@ -363,10 +365,13 @@ class Plan(StrictModel):
     def _weights_sha256(self) -> str | None:
         """Return the checksum of a file of weights, or of those that a function of your own gives.
 
-        Weights by name have theirs in the code. A packed store has no size in the plan.
+        Weights by name have theirs in the code.
         """
-        side = getattr(self.data, "size", None)
-        if self.backbone.weights == FROM_FUNCTION and side is not None:
+        if self.backbone.weights == FROM_FUNCTION:
+            if isinstance(self.data, StoreData):
+                side = side_of(open_store(self.data.path).frames)
+            else:
+                side = self.data.size
             state = self.backbone.build_for(side).state_dict()
             return learner_file.digest({name: x.cpu().numpy() for name, x in state.items()}, {})
         weights = Path(self.backbone.weights).expanduser()
