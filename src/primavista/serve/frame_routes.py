@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
 
@@ -57,9 +57,6 @@ WaitQuery = Annotated[
 ]
 AgainQuery = Annotated[bool, Query(description="learn it even if the same was taught before")]
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
-LEARNED: dict[int | str, dict[str, Any]] = {
-    200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"}
-}
 CHUNK = 16
 
 
@@ -67,7 +64,10 @@ CHUNK = 16
     "/lessons",
     status_code=202,
     tags=["teach"],
-    responses={**LEARNED, **refusals(400, 408, 409, 413, 422)},
+    responses={
+        200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"},
+        **refusals(400, 408, 409, 413, 422),
+    },
 )
 async def teach(
     service: Service,
@@ -88,7 +88,12 @@ async def teach(
     """
     name = check_label(label, service.learner.labels)
     images = await _decode(service, frames, video)
-    return await _learn(service, images, name, response, wait=wait, again=again)
+    job = service.teach(service.lesson_of(images), name, again)
+    if wait and await job.wait(wait):
+        if job.error is not None:
+            raise RefusedError(409, job.error)
+        response.status_code = 200
+    return JobStatus.of(job)
 
 
 @router.get("/lessons/{id}", tags=["teach"], responses=refusals(404, 422))
@@ -135,7 +140,9 @@ async def predict(
         reason = "send either a frame or a video, as a form (multipart/form-data)"
         raise RefusedError(422, f"{reason}: curl -F frame=@FILE")
     if frame is not None:
-        return await _recognise(service, await decode_frame(service, frame.file))
+        image = await decode_frame(service, frame.file)
+        # it waits in the queue that all clients share
+        return Recognised.of(*await asyncio.wrap_future(service.predict(image)))
     snapshot = service.snapshot
     images = await _decode(service, [], video)
     predictions = await _predictions(service, snapshot, images)
@@ -232,30 +239,6 @@ async def camera_frame(service: Service, camera: OwnCamera) -> Response:
     It is answered with 409 while the camera is lost.
     """
     return Response(await service.in_thread(camera.jpeg), media_type="image/jpeg")
-
-
-async def _learn(
-    service: LearnerService,
-    images: list[ImageArray],
-    label: str,
-    response: Response,
-    *,
-    wait: float,
-    again: bool,
-) -> JobStatus:
-    """Submit a lesson, wait for it if the client asks for that, and return its status."""
-    job = service.teach(service.lesson_of(images), label, again)
-    if wait and await job.wait(wait):
-        if job.error is not None:
-            raise RefusedError(409, job.error)
-        response.status_code = 200
-    return JobStatus.of(job)
-
-
-async def _recognise(service: LearnerService, image: ImageArray) -> Recognised:
-    """Recognise one frame; it waits in the queue that all clients share."""
-    prediction, version = await asyncio.wrap_future(service.predict(image))
-    return Recognised.of(prediction, version)
 
 
 async def _predictions(

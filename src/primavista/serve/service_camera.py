@@ -60,9 +60,8 @@ class ServiceCamera:
         """True if the camera gives frames."""
         return self._newest is not None
 
-    @property
-    def newest(self) -> CameraFrame:
-        """The newest frame, RGB.
+    def jpeg(self) -> bytes:
+        """Return the newest frame as JPEG.
 
         Raises:
             RefusedError: If the camera is lost (409).
@@ -70,16 +69,8 @@ class ServiceCamera:
         frame = self._newest
         if frame is None:
             raise RefusedError(409, f"the camera gives no frame: {self.reason}")
-        return frame
-
-    def jpeg(self) -> bytes:
-        """Return the newest frame as JPEG.
-
-        Raises:
-            RefusedError: If the camera is lost (409).
-        """
         file = io.BytesIO()
-        Image.fromarray(self.newest.image).save(file, "JPEG", quality=JPEG_QUALITY)
+        Image.fromarray(frame.image).save(file, "JPEG", quality=JPEG_QUALITY)
         return file.getvalue()
 
     def _read(self) -> None:
