@@ -42,6 +42,7 @@ SCREEN = """
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [640, 480];
   let film = [], at = 0;
+  window.moved = 0; // to the right, in pixels
   window.showFilm = async (urls) => {
     film = await Promise.all(urls.map(async (src) => {
       const image = Object.assign(new Image(), { src });
@@ -52,7 +53,7 @@ SCREEN = """
   };
   setInterval(() => {
     const context = canvas.getContext("2d");
-    if (film.length) context.drawImage(film[at++ % film.length], 0, 0, 640, 480);
+    if (film.length) context.drawImage(film[at++ % film.length], window.moved, 0, 640, 480);
     else context.fillRect(0, 0, 640, 480);
   }, 50);
   if (navigator.mediaDevices) {

@@ -43,7 +43,7 @@ export const ITALIAN = {
   check: "Verifica",
   whatIsIt: "Che cos’è?",
   whichOne: "Quale oggetto mostrerai?",
-  namePlaceholder: "un nome, per esempio tazza",
+  namePlaceholder: "per esempio tazza",
   holdToTeach: "Tieni premuto per insegnare",
   holdToCheck: "Tieni premuto per verificare",
   letGo: "Rilascia per imparare",
