@@ -44,7 +44,6 @@ RTSP = {
 HTTP = {
     "protocol_whitelist": "http,https,httpproxy,tcp,tls",
     "format_whitelist": "mpjpeg",
-    "tls_verify": "1",
 }
 MJPEG = "mpjpeg"  # the input format of FFmpeg for MJPEG in parts over HTTP
 V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
@@ -319,16 +318,15 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
         return camera_input(av, int(number))
     address = camera_address(source)
     if address.parts.scheme in ("http", "https"):
-        return address.url, MJPEG, {**HTTP, "ca_file": _authorities()}
+        return address.url, MJPEG, {**HTTP, **_tls()}
     if address.parts.scheme == "rtsps":
-        # FFmpeg checks no certificate unless it is asked to
-        return address.url, "rtsp", {**RTSP, "tls_verify": "1", "ca_file": _authorities()}
+        return address.url, "rtsp", {**RTSP, **_tls()}
     return address.url, "rtsp", dict(RTSP)
 
 
-def _authorities() -> str:
-    """Return the file of trusted certificates: `SSL_CERT_FILE`, as for https, or the system's."""
-    return ssl.get_default_verify_paths().cafile or ""
+def _tls() -> dict[str, str]:
+    """FFmpeg checks no certificate unless it is asked to; `SSL_CERT_FILE` names one of its own."""
+    return {"tls_verify": "1", "ca_file": ssl.get_default_verify_paths().cafile or ""}
 
 
 def _stalled(view: CameraView, seconds: float) -> CameraLostError:
