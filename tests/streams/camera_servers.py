@@ -27,6 +27,27 @@ def jpeg(picture: Any) -> bytes:
     return file.getvalue()
 
 
+@contextmanager
+def speaker(answer: bytes, again: bytes = b"") -> Iterator[str]:
+    """The address of a camera that says this, then the same piece again and again."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with suppress(OSError):
+                self.wfile.write(answer)
+                while again:
+                    self.wfile.write(again)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/video.mjpg"
+        server.shutdown()
+
+
 class MjpegCamera:
     """A camera that sends JPEGs in parts, as cheap network cameras do.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from primavista.media.images import read_region
 from primavista.media.video import Lesson, open_frames
 
 from . import media
-from .camera_servers import MjpegCamera, rtsp_camera
+from .camera_servers import MjpegCamera, jpeg, rtsp_camera, speaker
 
 pytest.importorskip("av")
 
@@ -203,6 +205,59 @@ def test_garbage_in_place_of_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camera_servers, "jpeg", lambda picture: noise)
     with MjpegCamera() as server, pytest.raises(CameraLostError):
         open_frames(server.url, size=16, stall=1.0)
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n"
+MANY_HEADERS = b"".join(b"X-%d: y\r\n" % i for i in range(200))
+PART = b"--frame\r\nContent-Type: image/jpeg\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"no HTTP at all\r\n\r\n",
+        ANSWER + MANY_HEADERS + b"\r\n",
+        ANSWER + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
+        ANSWER + b"\r\n" + PART + b"Content-Length: -5\r\n\r\n",
+        ANSWER + b"\r\n" + PART + b"Content-Length: 99999999999\r\n\r\n" + bytes(1000),
+        ANSWER + b"\r\n" + PART + MANY_HEADERS + b"\r\n",
+    ],
+    ids=["nothing", "noise", "headers", "long", "negative", "lie", "part"],
+)
+def test_a_camera_that_says_nonsense_is_lost_with_a_reason_and_no_traceback(
+    said: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """More than 100 headers once left a traceback of the child."""
+    with speaker(said) as url, pytest.raises(CameraLostError) as lost:
+        open_frames(url, size=16, stall=2.0)
+    assert "made the decoder stop" not in str(lost.value)
+    assert capfd.readouterr().err == ""
+
+
+def most_memory(status: Path) -> float:
+    """The largest memory of a process so far, in MiB."""
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is limited on Linux")
+def test_a_camera_cannot_take_all_memory() -> None:
+    """A part without an end: its bytes are collected until the limit of the child, 256 MiB."""
+    first = jpeg(halves(0))
+    length = b"Content-Length: %d\r\n\r\n"
+    said = ANSWER + b"\r\n" + PART + length % len(first) + first + b"\r\n" + PART + b"\r\n"
+    with speaker(said, bytes(2**20)) as url, CameraProcess(CameraView(url, 16)) as camera:
+        status = Path(f"/proc/{camera._child.process.pid}/status")
+        assert camera.read(20) is not None
+        peaks = [most_memory(status)]
+        with pytest.raises(CameraLostError):
+            while True:
+                camera.read(0.01)
+                with suppress(OSError, StopIteration):  # the child has ended
+                    peaks.append(most_memory(status))
+    assert 100 < max(peaks) - peaks[0] < 270
 
 
 @pytest.mark.parametrize(
