@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail if a test is skipped for anything but a missing GPU or Avalanche",
     )
+    parser.addoption("--may-skip", default=EXPECTED_SKIPS[0], help="another reason for --no-skips")
 
 
 def unexpected_skips(config: pytest.Config) -> list[str]:
@@ -68,7 +69,8 @@ def unexpected_skips(config: pytest.Config) -> list[str]:
         return []
     skipped = config.pluginmanager.get_plugin("terminalreporter").stats.get("skipped", [])
     reasons = {report.longrepr[2].removeprefix("Skipped: ") for report in skipped}
-    return sorted(reason for reason in reasons if not reason.startswith(EXPECTED_SKIPS))
+    expected = (*EXPECTED_SKIPS, config.option.may_skip)
+    return sorted(reason for reason in reasons if not reason.startswith(expected))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 
 import httpx
 import numpy as np
 import pytest
 from live_parts.browser import screened, show_film
-from page_support import DESK, SECONDS, StreamTap, captured, in_a_browser, says, served, until
+from page_support import (
+    DESK,
+    SECONDS,
+    StreamTap,
+    captured,
+    in_a_browser,
+    note_verdicts,
+    noted,
+    says,
+    served,
+    until,
+)
 from PIL import Image
 from serve_support import COLOURS, picture
 
 from primavista import Learner
+from primavista.serve.learner_service import LearnerService
 
 from ..streams.camera_servers import MjpegCamera
 
@@ -195,3 +208,31 @@ def test_a_model_that_cannot_find_objects_says_so(browser, tmp_path):
         page.locator("#hint[data-kind=bad]", has_text="cannot find objects").wait_for()
         assert page.get_attribute("#find", "aria-pressed") == "false"
         says(page, "dark")
+
+
+def test_no_answer_that_is_older_than_a_second_is_shown(browser, tmp_path, monkeypatch):
+    """While answers take longer the page says so; the late ones themselves never appear."""
+    delay = 0.0
+    answer = LearnerService._answer
+
+    def slow(self, requests) -> None:
+        time.sleep(delay)
+        answer(self, requests)
+
+    monkeypatch.setattr(LearnerService, "_answer", slow)
+    tap = StreamTap()
+    with (
+        served(tmp_path / "kitchen.pv") as (url, _),
+        opened_page(browser, url, tap, SLOW_CAMERA) as page,
+    ):
+        teach(url, "mug", "kettle")
+        page.locator("#verdict[data-state=known]").wait_for()
+        delay = 1.5
+        late = page.locator("#verdict[data-state=failed]", has_text="more than a second")
+        late.wait_for()
+        note_verdicts(page)
+        start = tap.count
+        until(page, lambda: tap.count >= start + 3, "the stream has stopped")
+        assert {said.split()[0] for said in noted(page)["verdicts"]} == {"failed"}
+        delay = 0.0
+        page.locator("#verdict[data-state=known]").wait_for()
