@@ -9,7 +9,8 @@ strategy is `GRID`. Every point of it learns both data sets, over the same runs:
 and 20 kinds of traffic sign, NICv2 with single sessions, 10 classes in batch 1 and 71 batches. The
 *choice* is the point with the best mean final accuracy. The *drop* of a data set is the accuracy of
 its own choice minus that of the choice of the other data set. A strategy without settings has one
-point, so its drop is 0 by construction. Points that are already in `--out` are not run again.
+point, so its drop is 0 by construction. Points that are already in `--out` are not run again, and
+`--table` runs none; a run that lacks a point of a strategy does not count.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ def run_all(args: argparse.Namespace) -> list[dict[str, Any]]:
         for run, name, strategy in product(args.runs, DATA, args.strategies)
         for point in points(strategy)
     ]
-    todo = [cell for cell in cells if cell not in done]
-    paths = pack(args)
+    todo = [cell for cell in cells if cell not in done and not args.table]
+    paths = pack(args) if todo else {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(args.jobs, context) as pool, args.out.open("a") as out:
         pending = {
@@ -211,48 +212,59 @@ def run_all(args: argparse.Namespace) -> list[dict[str, Any]]:
     return [result for result in results if key_of(result) in set(cells)]
 
 
-def means(results: list[dict[str, Any]]) -> dict[tuple[str, str], dict[Point, float]]:
-    """Return the mean accuracy of each point over the runs, by strategy and data set."""
-    found: dict[tuple[str, str], dict[Point, list[float]]] = {}
+def by_point(results: list[dict[str, Any]]) -> dict[tuple[str, str], dict[Point, list[float]]]:
+    """Return the accuracies of each point by strategy and data set, over the runs of all points."""
+    found: dict[tuple[str, str], dict[int, dict[Point, float]]] = {}
     for result in results:
-        strategy, point, name, _ = key_of(result)
-        of_points = found.setdefault((strategy, name), {})
-        of_points.setdefault(point, []).append(result["accuracy"])
-    return {
-        key: {point: statistics.mean(values) for point, values in of_points.items()}
-        for key, of_points in found.items()
-    }
+        strategy, point, name, run = key_of(result)
+        found.setdefault((strategy, name), {}).setdefault(run, {})[point] = result["accuracy"]
+    complete: dict[tuple[str, str], dict[Point, list[float]]] = {}
+    for (strategy, name), runs in found.items():
+        grid = points(strategy)
+        whole = [runs[run] for run in sorted(runs) if len(runs[run]) == len(grid)]
+        if whole:
+            complete[strategy, name] = {point: [of[point] for of in whole] for point in grid}
+    return complete
 
 
-def choice(of_points: dict[Point, float]) -> Point:
+def choice(of_points: dict[Point, list[float]]) -> Point:
     """Return the point with the highest mean accuracy; of equal ones, the first of the grid."""
-    return max(of_points, key=of_points.__getitem__)
+    return max(of_points, key=lambda point: statistics.mean(of_points[point]))
+
+
+def spread_of(values: list[float]) -> str:
+    """Return the mean of some runs, and their deviation if there are two or more."""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
 
 
 def table(results: list[dict[str, Any]]) -> str:
     """Return the table of the drops in Markdown."""
-    found = means(results)
+    found = by_point(results)
     lines = [
-        "| strategy | points | signs, own choice | signs, chosen on rendered | drop | "
-        "rendered, own choice | rendered, chosen on signs | drop |",
-        "|---|---|---|---|---|---|---|---|",
+        "| strategy | points | runs | signs, own choice | chosen on rendered | drop | "
+        "rendered, own choice | chosen on signs | drop |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for strategy in GRID:
         if any((strategy, name) not in found for name in DATA):
             continue
-        cells = [strategy, str(len(points(strategy)))]
-        for judged, chosen_on in (("signs", "rendered"), ("rendered", "signs")):
+        pairs = (("signs", "rendered"), ("rendered", "signs"))
+        counts = [len(next(iter(found[strategy, name].values()))) for name, _ in pairs]
+        cells = [strategy, str(len(points(strategy))), ", ".join(map(str, counts))]
+        for judged, chosen_on in pairs:
             of_points = found[strategy, judged]
             own = of_points[choice(of_points)]
             other = of_points[choice(found[strategy, chosen_on])]
-            cells += [f"{own:.1f}", f"{other:.1f}", f"{own - other:.1f}"]
+            drop = [a - b for a, b in zip(own, other, strict=True)]
+            cells += [spread_of(values) for values in (own, other, drop)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def choices(results: list[dict[str, Any]]) -> str:
     """Return what was chosen on each data set, one line per strategy with settings."""
-    found = means(results)
+    found = by_point(results)
     lines = []
     for strategy in GRID:
         if GRID[strategy] and all((strategy, name) in found for name in DATA):
@@ -276,6 +288,7 @@ def arguments() -> argparse.Namespace:
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--precision", choices=["float32", "tf32", "bf16"], default="float32")
     add("--jobs", type=int, default=1, help="processes at once")
+    add("--table", action="store_true", help="only print the table of `--out`")
     add("--out", type=Path, default=Path("results/reality_check.jsonl"))
     return parser.parse_args()
 

@@ -189,6 +189,21 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
 
 
 @pytest.mark.slow
+def test_a_protocol_of_ones_own_runs_in_workers(place: Path) -> None:
+    streams = "def one_by_one(data, run):\n    return [[session] for session in data.train]\n"
+    (place / "site" / "lab_of_a_test" / "streams.py").write_text(streams)
+    protocol = "lab_of_a_test.streams:one_by_one"
+    plan = PLAN.replace('["nicv2"]', f'["{protocol}"]')
+    (place / "plan.toml").write_text(plan.replace('"lab_of_a_test.heads:Sharp", ', ""))
+    ran = primavista(place, "bench", "run", "plan.toml", "--threads", "2")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"lab_of_a_test.nets:small, {protocol}" in ran.stdout
+    lines = list((place / "primavista-runs" / "mine").rglob("metrics.jsonl"))
+    # two classes with three training sessions each
+    assert [len(path.read_text().splitlines()) for path in lines] == [6, 6]
+
+
+@pytest.mark.slow
 def test_a_learner_with_own_code_is_used_again_if_the_user_names_it(place: Path) -> None:
     strategy, backbone = "lab_of_a_test.heads:NearestMean", "lab_of_a_test.nets:small"
     options = ("--strategy", strategy, "--backbone", backbone, "--size", "32")

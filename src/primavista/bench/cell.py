@@ -48,8 +48,8 @@ class RunSettings:
     Args:
         cache: The folder where rendered data is kept.
         checkpoint_seconds: The time between two checkpoints.
-        registered: The references of strategies and backbones of the user's own, by name, which
-            the process that runs a cell registers first.
+        registered: The references of strategies, backbones and protocols of the user's own, by
+            name, which the process that runs a cell registers first.
     """
 
     cache: Path

@@ -212,8 +212,7 @@ class Suite:
 
     def _registered(self) -> dict[str, str]:
         """Return the references of the code of the user's own that the cells need."""
-        cells = [state.planned.cell for state in self.states]
-        needed = {self.plan.backbone.name, *(cell.strategy for cell in cells)}
+        needed = {name for state in self.states for name in state.planned.cell.own_names}
         return {name: where for name, where in registered().items() if name in needed}
 
     def _jobs(self) -> list[CellJob]:
