@@ -104,6 +104,17 @@ def test_the_page_begins_with_the_rounded_model(taught, tmp_path):
         assert (h.diagonal() >= g.diagonal()).all()
 
 
+def test_numbers_that_are_rounded_to_zero_from_below_are_zero(taught, tmp_path):
+    learner = taught[0].copy()
+    s = learner.strategy.head.statistics.s
+    before, s[0, 0] = float(s[0, 0]), -1e-12
+    try:
+        found = unpacked(learner, tmp_path)  # its checksum is that of Python
+    finally:
+        s[0, 0] = before
+    assert not np.signbit(found.strategy.head.statistics.s[0, 0])
+
+
 def test_a_model_of_another_strategy_or_network_is_whole(taught, tmp_path):
     frames = taught[1]
     ncm = Learner("ncm", engine="onnx", device="cpu")

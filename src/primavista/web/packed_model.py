@@ -64,7 +64,7 @@ def packed_model(learner: Learner, network: bytes) -> bytes:
         parts[f"{GRAM}/blocks"] = np.asarray(blocks, np.int64)
         for name, bits in BITS.items():
             step = np.exp2(np.frexp(abs(arrays[name]).max(initial=0))[1] - float(bits))
-            steps = np.rint(arrays[name] / step)
+            steps = np.rint(arrays[name] / step) + 0.0  # no -0, which integers do not have
             arrays[name] = (steps * step).astype(arrays[name].dtype)
             parts[f"{name}/steps"] = _sorted(steps.astype(np.int32))
             parts[f"{name}/step"] = np.asarray([step])
@@ -101,7 +101,7 @@ def _rounded_gram(
         i, j = np.tril_indices(dim)
         step = np.empty_like(part)
         step[position[i, j]] = np.exp2((e[i] + e[j]) // 2 - float(GRAM_BITS))
-        steps = np.rint(part / step)
+        steps = np.rint(part / step) + 0.0
         squares = position.diagonal()  # rounded up: none may fall below what the sums s require
         steps[squares] = np.ceil(part[squares] / step[squares])
         part[:] = steps * step
