@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from primavista.cli.bench import app
-from primavista.cli.suite import format_seconds
+from primavista.cli.suite import format_seconds, print_failures
 from primavista.errors import InputError
 
 PLAN = """
@@ -50,6 +52,14 @@ def here(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.toml").write_text(PLAN)
     (tmp_path / "bad.toml").write_text(PLAN + BAD)
     return tmp_path
+
+
+def test_a_reason_with_lines_is_printed_on_one(capsys):
+    planned = SimpleNamespace(title="mine on nicv2, run 0")
+    failed = SimpleNamespace(planned=planned, reason="name it yourself:\n  in Python: register()")
+    print_failures(Console(), [failed])
+    told = "failed: mine on nicv2, run 0: name it yourself: in Python: register()\n"
+    assert capsys.readouterr().out == told
 
 
 def call(*arguments: str):

@@ -107,7 +107,8 @@ def print_learning_warnings(console: Console, suite: Suite) -> None:
 def print_failures(console: Console, failed: Sequence[CellState]) -> None:
     """Print the cells that failed, each with its reason."""
     for state in failed:
-        told = escape(printable(f"{state.planned.title}: {state.reason}"))
+        reason = " ".join(state.reason.split())  # it may have lines
+        told = escape(printable(f"{state.planned.title}: {reason}"))
         console.print(f"[red]failed:[/red] {told}", soft_wrap=True)
 
 
