@@ -146,9 +146,10 @@ def test_options_belong_to_a_protocol_and_the_users_come_last(monkeypatch):
         assert all_options("of-the-tests", protocol, given) == {"sign": sign}
 
 
-def test_large_batches_have_the_learning_rate_of_batch_1():
+def test_large_batches_have_the_learning_rate_of_batch_1_and_more_epochs():
     for name in ("naive", "lwf", "ewc", "ar1", "ar1*"):
         usual = all_options(name, "nicv2-391", {})
         for protocol in ("class-incremental:classes_per_batch=2", "domain-incremental"):
             own = all_options(name, protocol, {})
             assert own["lr"] == own["lr_1"] == 1e-3 > usual["lr"]
+            assert own["epochs"] == 8 > usual["epochs"]
