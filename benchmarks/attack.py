@@ -454,6 +454,8 @@ def attacks(
             found = f"{ratio:.2f} times, {1000 * crowded:.1f} ms, alone {1000 * alone:.1f} ms"
             what = f"median delay beside {connections} connections, {name}"
             table.row(what, found, f"{delay_bound:g} times", ratio <= delay_bound)
+        calm = longest_beside(running, frame, seconds, lambda running, ended: ExitStack())
+        print(f"longest wait of another client beside nothing: {calm:.2f} s")
         for name, attack in {**bodies(crowd), **heavy(side, crowd)}.items():
             longest = longest_beside(running, frame, seconds, attack)
             what = f"longest wait of another client beside {name}"

@@ -17,8 +17,8 @@ from live_parts.process import DEFAULT, New, Service, drawn, jpeg, processor_sec
 
 RATE = 10.0  # frames per second of a camera
 CROWDS = (1, 5, 20, 60)
-ROUNDS = 3
-WARM_UP = 2.0  # seconds of each turn that do not count
+ROUNDS = 6
+WARM_UP = 1.0  # seconds of each turn that do not count
 
 
 @dataclass
