@@ -59,7 +59,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from primavista.backbones.places import ROOT_SOFTENING, middle_weights
+from primavista.backbones.places import ROOT_SOFTENING, Place, middle_masks
 from primavista.networks.base import BATCH_COUNTER, Backbone, build
 from primavista.networks.mobilenet_v1 import MobileNetV1
 from primavista.networks.resnet50 import STAGES, ResNet50
@@ -335,8 +335,7 @@ def resnet_maps(body: nn.Module, x: Tensor) -> list[Tensor]:
 
 @functools.cache
 def middle(height: int, width: int, share: float, device: torch.device) -> Tensor:
-    weights = np.outer(middle_weights(height, share), middle_weights(width, share))
-    return torch.from_numpy(weights).to(device)
+    return torch.from_numpy(middle_masks(Place(0, share), height, width)[0]).to(device)
 
 
 def features(x: Tensor, share: float = 1.0) -> Tensor:

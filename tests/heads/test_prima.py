@@ -11,6 +11,7 @@ from primavista.heads.place_fit import LEVEL
 from primavista.heads.place_weights import (
     LOGIT_SCALE,
     SCALE_SPREAD,
+    USUAL_ALIKENESS,
     WEIGHT_SPREAD,
     place_weights,
 )
@@ -432,3 +433,36 @@ def test_keys_do_not_depend_on_the_scale_or_the_library():
     for same in (feature_keys(100 * z), feature_keys(torch.from_numpy(z))):
         assert np.allclose(np.asarray(same, np.float64) / 2**53, keys, atol=1e-9)
     assert all(key > 0 for key in feature_keys(np.zeros((2, 64))))
+
+
+def test_alikeness_is_the_mean_cosine_of_lessons_of_different_classes():
+    taught = lessons(4, 3)
+    made = teach(head((1.0, 0.5)), taught)
+    assert made.alikeness(4) == USUAL_ALIKENESS  # no reference yet
+    made.set_reference(generic())
+    g = generic().astype(np.float32).mean(0)[: BLOCKS[0]]
+    # LESSONS_KEPT is more than three: every lesson counts; the only place with the largest prior
+    units = {}
+    for frames, column in taught:
+        off = frames.mean(0).astype(np.float32)[: BLOCKS[0]] - g
+        units.setdefault(column, []).append(off / np.linalg.norm(off))
+    cosines = [
+        np.mean([u @ v for u in units[c] for v in units[k]])
+        for c in range(4)
+        for k in range(4)
+        if c != k
+    ]
+    assert made.alikeness(4) == pytest.approx(np.mean(cosines), abs=1e-5)
+    e = np.log2((1 - np.mean(cosines)) / np.mean(cosines)) if np.mean(cosines) > 0 else 3.0
+    assert made.priors_of(4) == pytest.approx([1.0, 0.5 ** np.clip(e, 0, 3)], abs=1e-4)
+    assert made.alikeness(1) == USUAL_ALIKENESS
+    assert made.priors_of(1) == pytest.approx([1.0, 0.5])
+
+
+def test_the_whole_picture_does_not_say_how_alike_classes_are():
+    made = teach(head((1.0, 1.0)), lessons(3, 1))
+    made.set_reference(generic())
+    before = made.alikeness(3)
+    made.sample.arrays["mean"][:, :, : BLOCKS[0]] += 1000
+    made.sample.arrays["frame"][:, :, : BLOCKS[0]] += 1000
+    assert made.alikeness(3) == pytest.approx(before)

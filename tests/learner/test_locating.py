@@ -89,6 +89,23 @@ def test_pooled_windows_equal_slow_crops_of_the_maps():
         np.testing.assert_allclose(z[k], [*whole, *middle], rtol=1e-4, atol=1e-5)
 
 
+def test_quarters_of_windows_equal_slow_crops_of_the_maps():
+    random = np.random.default_rng(0)
+    maps = [random.normal(size=(6, 12, 16)).astype(np.float32)]
+    reader = WindowReader((Place(0, 0.5, quarters=True),), root=False, size=SIDE)
+    xs, ys = np.array([64.0, 100.0]), np.array([72.0, 96.0, 40.0])
+    z = reader.features(maps, (256, 192), xs, ys, 64.0)
+    for k, (y, x) in enumerate((y, x) for y in ys for x in xs):
+        a, b, c, d = (  # upper left, upper right, lower left, lower right
+            slow_mean(maps[0], (x + i) / 16, (y + j) / 16, (x + i + 16) / 16, (y + j + 16) / 16)
+            for j in (-16, 0)
+            for i in (-16, 0)
+        )
+        patterns = np.stack([a + b + c + d, b + d - a - c, c + d - a - b, a + d - b - c]) / 4
+        expected = [patterns[channel % 4, channel] for channel in range(6)]
+        np.testing.assert_allclose(z[k], expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("middle", [False, True])
 def test_the_window_that_is_the_picture_has_the_features_of_the_picture(middle):
     backbone = build("mobilenet_v1", "random", width=0.25, size=SIDE)

@@ -73,7 +73,10 @@ class NetworkGraph:
             told = json.loads(facts)
             reader = None
             if told["places"] is not None:
-                places = tuple(Place(int(k), float(share)) for k, share in told["places"])
+                places = tuple(
+                    Place(int(k), float(share), bool(quarters))
+                    for k, share, quarters in told["places"]
+                )
                 reader = WindowReader(places, bool(told["root"]), size)
             names = {str(name): str(own) for name, own in told["weights"].items()}
             sizes = tuple(int(n) for n in told["sizes"])
@@ -113,9 +116,9 @@ def shipped_graph(size: int, weights: Mapping[str, Array], *, places: bool) -> N
     read = [Place(0, 1.0)]
     sizes = [last]
     if places:
-        for depth, share in PLACES:
+        for depth, share, quarters in PLACES:
             block = -(-13 * depth // 6) - 1
-            read.append(Place(MAPS_READ.index(block), share))
+            read.append(Place(MAPS_READ.index(block), share, quarters))
             sizes.append(len(weights[f"{BODY}blocks.{block}.1.bn.bias"]))
     names = {name.removeprefix(BODY): name for name in weights}
     priors = PRIORS if places else (1.0,)

@@ -16,25 +16,90 @@ CELL = 32  # the sides of pictures whose windows are read are multiples of it
 MOST_PRODUCTS = 2**18  # up to here numpy's library multiplies by one thread
 ROOT_SOFTENING = 1e-3  # below this value, the root becomes a straight line through 0
 
-# What prima reads besides the features of the network: its depth in sixths of all blocks, and the
-# share of each side of the picture.
-PLACES = ((6, 1 / 2), (6, 1 / 3), (5, 1 / 2), (5, 1 / 3), (4, 1 / 3), (3, 1 / 3))
+# What prima reads besides the features of the network: its depth in sixths of all blocks, the share
+# of each side of the picture, and whether its quarters are compared.
+PLACES = (
+    (6, 1 / 2, False),
+    (6, 1 / 3, False),
+    (5, 1 / 3, False),
+    (4, 1 / 3, False),
+    (4, 1 / 2, True),
+    (3, 1 / 3, False),
+)
 # The prior weight of each place: 1 at the end of the network, halved for every sixth before it.
-PRIORS = (1.0, *(2.0 ** (depth - 6) for depth, _ in PLACES))
+PRIORS = (1.0, *(2.0 ** (depth - 6) for depth, _, _ in PLACES))
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 
 
 class Place(NamedTuple):
-    """One part of the features: the mean of a map over the middle of a window.
+    """One part of the features: means of a map over the middle of a window.
+
+    Without `quarters`, each channel has its mean over the middle. With `quarters`, only every
+    fourth channel has it. The others have, in turn, the right half of the middle minus the left
+    one, the lower half minus the upper one, and one diagonal pair of quarters minus the other. Such
+    a place also says where things lie, in as many numbers.
 
     Args:
         map: Which of the maps.
         share: How much of the side of the window is read.
+        quarters: Whether the quarters of the middle are compared.
     """
 
     map: int
     share: float
+    quarters: bool = False
+
+    def weights(self, rows: Line, columns: Line) -> list[tuple[Floats, Floats]]:
+        """Return the weights of rows and of columns, for the channels 0, P, 2 P, ..., then 1, ...
+
+        Args:
+            rows: The rows of the map, and the middles of windows in it.
+            columns: The same of its columns.
+
+        Returns:
+            P pairs of weights, windows x cells each; P is 1 or 4.
+        """
+        if not self.quarters:
+            return [(rows.mean(self.share), columns.mean(self.share))]
+        down, across = (
+            (line.mean(self.share), line.difference(self.share)) for line in (rows, columns)
+        )
+        return [(own, other) for own in down for other in across]
+
+
+class Line(NamedTuple):
+    """One side of a map, and windows along it.
+
+    Args:
+        centres: The middle of each window, from 0 to `length`.
+        side: The side of the windows.
+        cells: The number of cells of the map.
+        length: The length of the line.
+    """
+
+    centres: Floats
+    side: float
+    cells: int
+    length: float
+
+    @classmethod
+    def whole(cls, cells: int) -> Line:
+        """Return a side of a map with one window, which is the whole side."""
+        return cls(np.array([cells / 2]), cells, cells, cells)
+
+    def mean(self, share: float) -> Floats:
+        """Return the weights of the mean over the middle of each window, windows x cells."""
+        return interval_weights(self.centres, share * self.side / 2, self.cells, self.length)
+
+    def difference(self, share: float) -> Floats:
+        """Return half of the weights of the second half of each middle minus those of the first."""
+        reach = share * self.side / 4
+        first, second = (
+            interval_weights(self.centres + sign * reach, reach, self.cells, self.length)
+            for sign in (-1, 1)
+        )
+        return (second - first) / 2
 
 
 @dataclass(frozen=True)
@@ -63,9 +128,12 @@ class WindowReader:
         parts = []
         for place in self.places:
             x = maps[place.map]
-            rows, columns = (middle_weights(side, place.share) for side in x.shape[2:])
-            middle = np.outer(rows, columns).ravel()
-            parts.append(x.reshape(*x.shape[:2], -1) @ middle)
+            masks = middle_masks(place, *x.shape[2:])
+            part = np.empty(x.shape[:2], np.float32)
+            for k, mask in enumerate(masks):
+                some = x[:, k :: len(masks)]
+                part[:, k :: len(masks)] = some.reshape(*some.shape[:2], -1) @ mask.ravel()
+            parts.append(part)
         z: Floats = np.concatenate(parts, axis=1)
         if self.root:
             take_root(z)
@@ -96,12 +164,16 @@ class WindowReader:
         z = np.empty((sum(channels), len(ys), len(xs)), np.float32)
         end = 0
         for place, count in zip(self.places, channels, strict=True):
-            x, reach = maps[place.map], place.share * side / 2
-            columns = interval_weights(xs, reach, x.shape[2], level[0])
-            rows = interval_weights(ys, reach, x.shape[1], level[1])
-            across = product(x.reshape(-1, x.shape[2]), columns.T).reshape(count, -1, len(xs))
+            x = maps[place.map]
+            pairs = place.weights(
+                Line(ys, side, x.shape[1], level[1]), Line(xs, side, x.shape[2], level[0])
+            )
             start, end = end, end + count
-            np.matmul(rows, across, out=z[start:end])
+            for k, (rows, columns) in enumerate(pairs):
+                some = x[k :: len(pairs)]
+                across = product(some.reshape(-1, x.shape[2]), columns.T)
+                across = across.reshape(len(some), -1, len(xs))
+                np.matmul(rows, across, out=z[start + k : end : len(pairs)])
         if self.root:
             take_root(z)
         found: Floats = z.reshape(end, -1).T
@@ -148,27 +220,29 @@ def interval_weights(centres: Floats, reach: float, cells: int, length: float) -
     high = ((centres + reach) * scale).clip(0, cells)[:, None]
     at = np.arange(cells)
     inside = (np.minimum(at + 1, high) - np.maximum(at, low)).clip(0)
-    weights: Floats = (inside / inside.sum(1, keepdims=True)).astype(np.float32)
+    total = inside.sum(1, keepdims=True).clip(1e-9)  # 0 if an interval lies outside the line
+    weights: Floats = (inside / total).astype(np.float32)
     return weights
 
 
-def middle_weights(side: int, share: float) -> Floats:
-    """Return the weights of the mean over the centre of a side; border pixels count in part.
+def middle_masks(place: Place, height: int, width: int) -> Floats:
+    """Return the weights of the cells of a map, if a window is the whole picture.
 
     Args:
-        side: The number of pixels.
-        share: The fraction of the side that counts.
+        place: What is read.
+        height: The rows of the map.
+        width: Its columns.
 
     Returns:
-        `side` numbers of sum 1 in float32.
+        float32, P x `height` x `width`: those of the channels 0, P, 2 P, ..., then 1, ...
 
-    >>> middle_weights(4, 1 / 2).tolist()
-    [0.0, 0.5, 0.5, 0.0]
-    >>> [round(w, 3) for w in middle_weights(5, 1 / 2).tolist()]
-    [0.0, 0.3, 0.4, 0.3, 0.0]
+    >>> middle_masks(Place(0, 1 / 2), 1, 4).tolist()
+    [[[0.0, 0.5, 0.5, 0.0]]]
+    >>> middle_masks(Place(0, 1 / 2, quarters=True), 4, 4)[3, 1:3, 1:3].tolist()
+    [[0.25, -0.25], [-0.25, 0.25]]
     """
-    weights: Floats = interval_weights(np.array([side / 2]), share * side / 2, side, side)[0]
-    return weights
+    pairs = place.weights(Line.whole(height), Line.whole(width))
+    return np.stack([np.outer(rows, columns) for rows, columns in pairs])
 
 
 def rooted(x: Floats) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 from safetensors.numpy import load_file
 
+from primavista.backbones.places import PLACES
 from primavista.backbones.spec import Spec
 from primavista.media.frames import FrameArray
 from primavista.media.images import centre_square
@@ -66,7 +67,7 @@ def shipped_reference(
 
 def reference_key(spec: Spec, sizes: Sequence[int], weights: Mapping[str, NumpyArray]) -> str:
     """Return the size in pixels and 32 hexadecimal digits, which identify a network."""
-    sha = hashlib.sha256(repr((spec.mean, spec.std, tuple(sizes))).encode())
+    sha = hashlib.sha256(repr((spec.mean, spec.std, tuple(sizes), PLACES)).encode())
     for name in sorted(weights):
         sha.update(name.encode())
         sha.update(np.ascontiguousarray(weights[name], np.float32).tobytes())

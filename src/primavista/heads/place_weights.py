@@ -8,6 +8,7 @@ with one coefficient per place and a log-normal prior.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from primavista.heads.strangers import Floats, Integers
 
+USUAL_ALIKENESS = 1 / 3  # of classes, if there are no two; the priors are then as they are
+MOST_EXPONENT = 3.0  # of the priors
 LOGIT_SCALE = 16.0  # the sum of the weights of the places in the prior
 WEIGHT_SPREAD = 1.0  # prior standard deviation of the logarithm of each weight
 SCALE_SPREAD = 1.0  # prior standard deviation of the logarithm of the common scale
@@ -35,6 +38,27 @@ class PlaceJudgement(NamedTuple):
     beta: list[float]
     trust: float
     strange: Floats
+
+
+def prior_exponent(alikeness: float) -> float:
+    """e = log2((1 - a) / a),  from 0 to `MOST_EXPONENT`
+
+    Classes of different kinds are told apart by the end of the network. Classes that look alike
+    there differ in details, which earlier places show. Therefore the priors are raised to the
+    power e: at a = 1/2 all places count the same, at 1/3 the priors are as they are, and at 1/5
+    they are squared.
+
+    Args:
+        alikeness: a, the mean cosine similarity of lessons of different classes at the end of the
+            network (`LessonHead.alikeness`).
+
+    >>> [round(prior_exponent(a), 9) for a in (0.6, 0.5, 1 / 3, 0.2, -0.1)]
+    [0.0, 0.0, 1.0, 2.0, 3.0]
+    """
+    if alikeness <= 0:
+        return MOST_EXPONENT
+    odds = (1 - alikeness) / alikeness
+    return min(max(math.log2(odds) if odds > 0 else 0.0, 0.0), MOST_EXPONENT)
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:

@@ -52,7 +52,12 @@ from primavista.heads.place_fit import (
     origin_of_scores,
     strange_scores,
 )
-from primavista.heads.place_weights import PlaceJudgement, place_weights
+from primavista.heads.place_weights import (
+    USUAL_ALIKENESS,
+    PlaceJudgement,
+    place_weights,
+    prior_exponent,
+)
 from primavista.heads.statistics import (
     CHUNK,
     AnalyticHead,
@@ -169,11 +174,49 @@ class LessonHead(AnalyticHead):
         classes = fits[0].w.shape[0]
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
         columns = self._to_leave_out(classes).columns
-        beta = place_weights(left_out, columns, self.priors)
+        beta = place_weights(left_out, columns, self.priors_of(classes))
         share = beta / beta.sum()
         own = (left_out @ share)[np.arange(len(columns)), columns]
         trust = max(float(own.mean()), 0.0) if len(own) else 0.0
         return PlaceJudgement([float(b) for b in beta], trust, self._strange(fits, share))
+
+    def priors_of(self, classes: int) -> list[float]:
+        """Return the prior weights of the places for what is taught (`prior_exponent`).
+
+        Args:
+            classes: The number of known classes.
+        """
+        exponent = prior_exponent(self.alikeness(classes))
+        return [float(prior**exponent) for prior in self.priors]
+
+    def alikeness(self, classes: int) -> float:
+        """mean_{c != k} u_c u_k,  u_c = mean_l (z_l - g) / |z_l - g| over the kept lessons l of c
+
+        z_l is the mean of a lesson at a place, and g that of generic frames. The result is the mean
+        over the places with the largest prior. The first place reads the whole picture, which shows
+        the room; it counts only if no other place has that prior.
+
+        Args:
+            classes: The number of known classes.
+
+        Returns:
+            The mean cosine similarity of lessons of different classes; `USUAL_ALIKENESS` if there
+            are no two classes or no reference.
+        """
+        if classes < 2 or not self.has_reference:
+            return USUAL_ALIKENESS
+        columns, means, _ = self.sample.lessons(classes)
+        centre = float64(self.sample.arrays["centre"])
+        u = unit_vectors(float64(means) - centre, self.sample.places)
+        own = np.arange(classes)[:, None] == columns
+        u = to_library_of(own / own.sum(1, keepdims=True), u) @ u
+        last = [h for h, prior in enumerate(self.priors) if prior == max(self.priors)]
+        parts = [self.sample.places[h] for h in last if h > 0 or len(last) == 1]
+        pairs = 0.0
+        for part in parts:
+            total = u[:, part].sum(0)
+            pairs += float((total * total).sum() - (u[:, part] * u[:, part]).sum())
+        return pairs / len(parts) / (classes * (classes - 1))
 
     def _strange(self, fits: Sequence[PlaceFit], share: Floats) -> Floats:
         """Compute `strange` of a `PlaceJudgement`."""

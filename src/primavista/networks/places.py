@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +22,7 @@ from primavista.backbones.places import (
     ROOT_SOFTENING,
     Place,
     WindowReader,
-    middle_weights,
+    middle_masks,
 )
 from primavista.backbones.reference import shipped_reference
 from primavista.networks.base import Backbone, named_weights
@@ -81,11 +80,11 @@ class MiddleBackbone(Backbone):
     """z = [root(features), root(v_1 map_1), ..., root(v_6 map_6)],  root(x) = x / sqrt(|x| + 0.001)
 
     The maps are those of the blocks at one half, two thirds, five sixths and the end of the depth.
-    The fixed weights v take the mean over the central half or third of the picture; pixels on the
-    border of that region count in part. `sizes` are the lengths of these parts, beginning with the
-    backbone's own features. `priors` are the prior weights of the places: 1 at the end of the
-    network, halved for every sixth of the depth before it. If the body has no maps, only its own
-    features are read.
+    The fixed weights v take the mean over the central half or third of the picture, or compare its
+    quarters (`Place`); pixels on the border of that region count in part. `sizes` are the lengths
+    of these parts, beginning with the backbone's own features. `priors` are the prior weights of
+    the places: 1 at the end of the network, halved for every sixth of the depth before it. If the
+    body has no maps, only its own features are read.
 
     Args:
         backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
@@ -103,16 +102,18 @@ class MiddleBackbone(Backbone):
         blocks = blocks_with_maps(self)
         places = PLACES if blocks else ()
         sizes = [self.dim]
-        # the block of each place after the first, and the fraction of the side that is read
-        self.read: list[tuple[nn.Module, float]] = []
-        for place, (depth, share) in enumerate(places):
+        # the block of each place after the first, and what is read of its map
+        self.read: list[tuple[nn.Module, Place]] = []
+        for k, (depth, share, quarters) in enumerate(places):
             block, (channels, height, width) = blocks[math.ceil(len(blocks) * depth / 6) - 1]
-            weights = np.outer(middle_weights(height, share), middle_weights(width, share))
-            middle = torch.from_numpy(weights).to(self.scale.device)
-            self.register_buffer(f"middle_{place}", middle, persistent=False)
+            place = Place(k, share, quarters)
+            masks = torch.from_numpy(middle_masks(place, height, width)).to(self.scale.device)
+            if quarters:
+                masks = masks[torch.arange(channels) % len(masks)]
+            self.register_buffer(f"middle_{k}", masks, persistent=False)
             make_readable(block)
             sizes.append(channels)
-            self.read.append((block, share))
+            self.read.append((block, place))
         self.sizes = tuple(sizes)
         self.priors = PRIORS if places else (1.0,)
         self.dim = sum(sizes)
@@ -250,10 +251,10 @@ class MapBackbone(nn.Module):
         modules = [_feature_map(backbone)]
         places = [Place(0, 1.0)]
         if isinstance(backbone, MiddleBackbone):
-            for block, share in backbone.read:
+            for block, place in backbone.read:
                 if block not in modules:
                     modules.append(block)
-                places.append(Place(modules.index(block), share))
+                places.append(place._replace(map=modules.index(block)))
         for module in modules:
             make_readable(module)
         self._modules_read = tuple(modules)
