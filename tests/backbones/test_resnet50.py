@@ -127,10 +127,10 @@ def test_it_computes_what_the_layers_of_keras_compute(layers: Layers, file: Path
 
 def test_prima_reads_blocks_7_10_13_and_15(layers: Layers, file: Path) -> None:
     deep = MiddleBackbone(build("resnet50", file, size=64)).eval()
-    assert deep.sizes == (2048, 2048, 2048, 2048, 2048, 1024, 1024)
-    assert deep.priors == (1, 1, 1, 1 / 2, 1 / 2, 1 / 4, 1 / 8)
+    assert deep.sizes == (2048, 2048, 2048, 2048, 1024, 1024, 1024)
+    assert deep.priors == (1, 1, 1, 1 / 2, 1 / 4, 1 / 4, 1 / 8)
     blocks = {block: k for k, (block, _) in enumerate(blocks_with_maps(deep))}
-    assert [blocks[block] for block, _ in deep.read] == [15, 15, 13, 13, 10, 7]
+    assert [blocks[block] for block, _ in deep.read] == [15, 15, 13, 10, 10, 7]
     images = frames(1, 64)
     with torch.no_grad():
         last = deep(images)[:, -1024:].double()

@@ -17,7 +17,7 @@ import numpy as np
 from primavista.heads.strangers import Floats, Integers
 
 USUAL_ALIKENESS = 1 / 3  # of classes, if there are no two; the priors are then as they are
-MOST_EXPONENT = 3.0  # of the priors
+MOST_EXPONENT = 2.0  # of the priors
 LOGIT_SCALE = 16.0  # the sum of the weights of the places in the prior
 WEIGHT_SPREAD = 1.0  # prior standard deviation of the logarithm of each weight
 SCALE_SPREAD = 1.0  # prior standard deviation of the logarithm of the common scale
@@ -53,7 +53,7 @@ def prior_exponent(alikeness: float) -> float:
             network (`LessonHead.alikeness`).
 
     >>> [round(prior_exponent(a), 9) for a in (0.6, 0.5, 1 / 3, 0.2, -0.1)]
-    [0.0, 0.0, 1.0, 2.0, 3.0]
+    [0.0, 0.0, 1.0, 2.0, 2.0]
     """
     if alikeness <= 0:
         return MOST_EXPONENT
