@@ -12,8 +12,9 @@ const SHIPPED = "mobilenet_v1";
 const SHIPPED_OPTIONS = new Map([["eps", new Real(0.001)], ["padding", "same"]]);
 const MAPS_READ = [12, 10, 8, 6]; // the blocks of MobileNet v1 whose maps are read, the last one first
 const BLOCKS = 13;
-// What prima reads besides the features of the network: its depth in sixths of all blocks, and the share of each side.
-const PLACES = [[6, 1 / 2], [6, 1 / 3], [5, 1 / 2], [5, 1 / 3], [4, 1 / 3], [3, 1 / 3]];
+// What prima reads besides the features of the network: its depth in sixths of all blocks, the share of each side, and whether the
+// quarters of this middle are compared.
+const PLACES = [[6, 1 / 2, false], [6, 1 / 3, false], [5, 1 / 3, false], [4, 1 / 3, false], [4, 1 / 2, true], [3, 1 / 3, false]];
 // The prior weight of each place: 1 at the end of the network, halved for every sixth before it.
 const PRIORS = [1, ...PLACES.map(([depth]) => 2 ** (depth - 6))];
 const ROOT_SOFTENING = Math.fround(1e-3); // below this value, the root becomes a straight line through 0
@@ -100,12 +101,12 @@ function shippedFacts(shipped, spec, arrays, places) {
     if (expected !== found) throw new Refusal(`its backbone needs ${name.slice(BACKBONE.length)} of shape ${expected}`, WRONG_INPUT);
   }
   const outputs = (block) => arrays.get(`${BACKBONE}${BODY}blocks.${block}.1.bn.bias`).shape[0];
-  const read = (places ? PLACES : []).map(([depth, share]) => ({ block: Math.ceil((BLOCKS * depth) / 6) - 1, share }));
-  const all = [{ block: MAPS_READ[0], share: 1 }, ...read];
+  const read = (places ? PLACES : []).map(([depth, ...middle]) => ({ block: Math.ceil((BLOCKS * depth) / 6) - 1, middle }));
+  const all = [{ block: MAPS_READ[0], middle: [1, false] }, ...read];
   const names = [...arrays.keys()].map((name) => name.slice(BACKBONE.length));
   return {
     weights: Object.fromEntries(names.map((name) => [name.slice(BODY.length), name])),
-    places: all.map(({ block, share }) => [MAPS_READ.indexOf(block), share]),
+    places: all.map(({ block, middle }) => [MAPS_READ.indexOf(block), ...middle]),
     root: places,
     sizes: all.map(({ block }) => outputs(block)),
     priors: places ? PRIORS : [1],
@@ -124,6 +125,7 @@ function readFacts({ facts }) {
   try {
     const told = parse(new TextDecoder().decode(facts));
     const places = told.get("places")?.map((place) => place.map(number)) ?? null;
+    if (places?.some((place) => place.length !== 3)) throw new Error("a place has a map, a share and whether quarters are compared");
     return {
       weights: Object.fromEntries(told.get("weights")),
       places,
@@ -143,12 +145,15 @@ function normalisation({ mean, std }) {
   return [["scale", scale], ["shift", deviations.map((x, k) => -means[k] / x)]];
 }
 
-// The means of maps over the middle of the frame, one place after the other.
+// The means of maps over the middle of the frame, one place after the other. Where quarters are compared, the channels 0, 4, 8, ...
+// have the mean, and the others the right half minus the left one, the lower half minus the upper one, or one diagonal minus the other.
 function readPlaces(maps, places) {
-  const parts = places.map(([map, share]) => {
+  const parts = places.map(([map, share, quarters]) => {
     const { dims: [, channels, height, width], data } = maps[map];
-    const [rows, columns] = [height, width].map((side) => middleWeights(side, share));
+    const [down, across] = [height, width].map((side) => (quarters ? [meanWeights, differenceWeights] : [meanWeights]).map((of) => of(side, share)));
+    const patterns = down.flatMap((rows) => across.map((columns) => [rows, columns]));
     return Float32Array.from({ length: channels }, (_, channel) => {
+      const [rows, columns] = patterns[channel % patterns.length];
       let total = 0;
       for (let y = 0; y < height; y++) {
         if (!rows[y]) continue;
@@ -161,10 +166,19 @@ function readPlaces(maps, places) {
   return new Float32Array(joined(parts).buffer);
 }
 
-// The weights of the mean over the centre of a side; border pixels count in part.
-export function middleWeights(side, share) {
-  const reach = (share * side) / 2;
-  const [low, high] = [side / 2 - reach, side / 2 + reach].map((end) => Math.min(Math.max(end, 0), side));
+// The weights of the mean over the middle of a side.
+const meanWeights = (side, share) => intervalWeights(side / 2, (share * side) / 2, side);
+
+// Half of the weights of the second half of the middle minus those of the first.
+function differenceWeights(side, share) {
+  const reach = (share * side) / 4;
+  const [first, second] = [-reach, reach].map((moved) => intervalWeights(side / 2 + moved, reach, side));
+  return second.map((weight, k) => (weight - first[k]) / 2);
+}
+
+// The weights of the mean over an interval of a side; border pixels count in part.
+function intervalWeights(centre, reach, side) {
+  const [low, high] = [centre - reach, centre + reach].map((end) => Math.min(Math.max(end, 0), side));
   const inside = Array.from({ length: side }, (_, at) => Math.max(Math.min(at + 1, high) - Math.max(at, low), 0));
   const total = inside.reduce((sum, x) => sum + x, 0);
   return Float32Array.from(inside, (x) => x / total);
@@ -180,7 +194,8 @@ async function shippedReference({ references }, { spec, sizes }, numbers) {
   const found = readSafetensors(references);
   const repr = (numbers) => `(${numbers.map(realText).join(", ")})`;
   const lengths = `(${sizes.join(", ")}${sizes.length === 1 ? "," : ""})`;
-  const parts = [text(`(${repr(spec.mean)}, ${repr(spec.std)}, ${lengths})`)];
+  const places = PLACES.map(([depth, share, quarters]) => `(${depth}, ${realText(share)}, ${quarters ? "True" : "False"})`);
+  const parts = [text(`(${repr(spec.mean)}, ${repr(spec.std)}, ${lengths}, (${places.join(", ")}))`)];
   for (const name of [...numbers.keys()].sort()) parts.push(text(name), numbers.get(name));
   const key = `${spec.size}/${(await sha256(parts)).slice(0, 32)}`;
   if (!found.has(`${key}/centre`)) return null;

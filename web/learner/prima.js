@@ -9,6 +9,8 @@ export const LESSONS_KEPT = 4; // lessons per class that are kept to judge the p
 const KEY_PERIOD = 0.002; // the period of keys
 const LEVEL = 0.1; // rho is this fraction of the variance tr C that one lesson of L contributes
 const ROUNDING = 1e-7; // bound on the rounding error of an eigenvalue of G, relative to tr G
+const USUAL_ALIKENESS = 1 / 3; // of classes, if there are no two; the priors are then as they are
+const MOST_EXPONENT = 3; // of the priors
 const LOGIT_SCALE = 16; // the sum of the weights of the places in the prior
 const WEIGHT_SPREAD = 1; // prior standard deviation of the logarithm of each weight
 const SCALE_SPREAD = 1; // prior standard deviation of the logarithm of the common scale
@@ -364,6 +366,13 @@ function strangeScores(w, offset, columns, z, kappa) {
 
 // ---- The weights of the places ----
 
+// e = log2((1 - a) / a), from 0 to MOST_EXPONENT: the priors are raised to it. Classes that are alike (a) differ in what earlier
+// places show.
+export function priorExponent(alikeness) {
+  if (alikeness <= 0) return MOST_EXPONENT;
+  return clip(Math.log2(Math.max(1 - alikeness, 0) / alikeness), 0, MOST_EXPONENT);
+}
+
 // beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
 //
 // `leftOut` has f of one place each, L x K; `columns` the class of each lesson. Found by Newton's method.
@@ -615,12 +624,38 @@ export class LessonHead {
   judge(fits) {
     const classes = fits[0].w.rows;
     const { columns } = this.toLeaveOut(classes);
-    const beta = placeWeights(fits.map((fit) => fit.leftOut), columns, this.priors);
+    const beta = placeWeights(fits.map((fit) => fit.leftOut), columns, this.priorsOf(classes));
     const total = sum(beta);
     const share = Array.from(beta, (weight) => weight / total);
     const own = columns.map((c, l) => sum(fits.map((fit, h) => share[h] * fit.leftOut.row(l)[c])));
     const trust = own.length ? Math.max(mean(own), 0) : 0;
     return { beta, trust, strange: this.strange(fits, share) };
+  }
+
+  // The prior weights of the places for what is taught.
+  priorsOf(classes) {
+    const exponent = priorExponent(this.alikeness(classes));
+    return this.priors.map((prior) => prior ** exponent);
+  }
+
+  // mean_{c != k} u_c u_k,  u_c = mean_l (z_l - g) / |z_l - g| over the kept lessons l of c: the mean over the places with the
+  // largest prior, without the first one, which shows the room, if there is another.
+  alikeness(classes) {
+    const { sample, priors } = this;
+    if (classes < 2 || !sample.hasReference) return USUAL_ALIKENESS;
+    const { columns, means } = sample.lessons(classes);
+    const units = unitVectors(means.mapRows((row) => minus(row, sample.centre)), sample.places);
+    const counts = new Float64Array(classes);
+    for (const c of columns) counts[c] += 1;
+    const u = new Matrix(classes, sample.dim);
+    columns.forEach((c, l) => add(u.row(c), units.row(l), 1 / counts[c]));
+    const last = priors.flatMap((prior, h) => (prior === largest(priors) ? [h] : []));
+    const parts = last.filter((h) => h > 0 || last.length === 1).map((h) => u.part(sample.places[h]));
+    const pairs = parts.map((part) => {
+      const total = times(part.mean(), classes);
+      return dot(total, total) - dot(part.data, part.data);
+    });
+    return sum(pairs) / parts.length / (classes * (classes - 1));
   }
 
   strange(fits, share) {
