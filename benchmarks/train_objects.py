@@ -335,7 +335,7 @@ def resnet_maps(body: nn.Module, x: Tensor) -> list[Tensor]:
 
 @functools.cache
 def middle(height: int, width: int, share: float, device: torch.device) -> Tensor:
-    return torch.from_numpy(middle_masks(Place(0, share), height, width)[0]).to(device)
+    return torch.tensor(middle_masks(Place(0, share), height, width)[0], device=device)
 
 
 def features(x: Tensor, share: float = 1.0) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -225,6 +226,7 @@ def interval_weights(centres: Floats, reach: float, cells: int, length: float) -
     return weights
 
 
+@cache
 def middle_masks(place: Place, height: int, width: int) -> Floats:
     """Return the weights of the cells of a map, if a window is the whole picture.
 
@@ -234,7 +236,8 @@ def middle_masks(place: Place, height: int, width: int) -> Floats:
         width: Its columns.
 
     Returns:
-        float32, P x `height` x `width`: those of the channels 0, P, 2 P, ..., then 1, ...
+        float32, P x `height` x `width`: those of the channels 0, P, 2 P, ..., then 1, ... Do not
+        modify the array, which is cached for the next caller.
 
     >>> middle_masks(Place(0, 1 / 2), 1, 4).tolist()
     [[[0.0, 0.5, 0.5, 0.0]]]

@@ -209,7 +209,7 @@ class LessonHead(AnalyticHead):
         centre = float64(self.sample.arrays["centre"])
         u = unit_vectors(float64(means) - centre, self.sample.places)
         own = np.arange(classes)[:, None] == columns
-        u = to_library_of(own / own.sum(1, keepdims=True), u) @ u
+        u = to_library_of(own / own.sum(1, keepdims=True).clip(1), u) @ u
         last = [h for h, prior in enumerate(self.priors) if prior == max(self.priors)]
         parts = [self.sample.places[h] for h in last if h > 0 or len(last) == 1]
         pairs = 0.0

@@ -107,7 +107,7 @@ class MiddleBackbone(Backbone):
         for k, (depth, share, quarters) in enumerate(places):
             block, (channels, height, width) = blocks[math.ceil(len(blocks) * depth / 6) - 1]
             place = Place(k, share, quarters)
-            masks = torch.from_numpy(middle_masks(place, height, width)).to(self.scale.device)
+            masks = torch.tensor(middle_masks(place, height, width), device=self.scale.device)
             if quarters:
                 masks = masks[torch.arange(channels) % len(masks)]
             self.register_buffer(f"middle_{k}", masks, persistent=False)

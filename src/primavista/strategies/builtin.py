@@ -28,7 +28,8 @@ _GRID = {"lr": (1e-4, 1e-3, 1e-2), "epochs": (2, 8)}
 
 # In class- and domain-incremental streams each batch is as large as B_1, so the rates and the few
 # steps of NICv2-391 are too small. Ours: the paper has no such streams. Over domain-incremental
-# ones, this point of `_GRID` is the best or nearly so (docs/guides/bench.md, docs/results/presets).
+# ones, this point of `_GRID` is the best or nearly so (docs/guides/bench.md, docs/results/presets);
+# class-incremental ones have it because their batches are as large.
 _LARGE_BATCHES = {
     name: {"lr": 1e-3, "epochs": 8} for name in ("class-incremental", "domain-incremental")
 }
