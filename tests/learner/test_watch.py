@@ -75,9 +75,9 @@ def test_a_threshold_takes_the_same_share_of_strangers_for_clips_of_any_length(c
     [
         (0.9, 0.3, "known"),  # whatever its probability: the threshold is about strangers alone
         (0.89, 0.5, "likely"),
-        (0.6, 0.9, "likely"),
+        (0.65, 0.9, "likely"),
         (0.89, 0.49, "unknown"),
-        (0.59, 0.9, "unknown"),
+        (0.64, 0.9, "unknown"),
     ],
 )
 def test_a_likely_name_is_more_probable_than_all_others_together(familiarity, confidence, answer):

@@ -7,7 +7,7 @@ import { NOTHING } from "./coach.js";
 
 export const SECONDS = 1; // that a window lasts
 const CONFIDENCE_LIKELY = 0.5;
-const LIKELY_FROM = 0.6; // the familiarity from which on a name is worth a question, if it is a rank
+const LIKELY_FROM = 0.65; // the familiarity from which on a name is worth a question, if it is a rank
 const MOST_FRAMES = 100; // in a window, whatever the rate of the frames
 const LEAST_SHARE = 1e-6; // so that no single frame can rule a name out
 const CELLS = 8; // per side of a thumbnail

@@ -14,7 +14,7 @@ from primavista.learner.coach import NOTHING
 from primavista.storage.names import UNKNOWN
 
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
-LIKELY_FROM = 0.6  # the familiarity from which on a name is worth a question, if it is a rank
+LIKELY_FROM = 0.65  # the familiarity from which on a name is worth a question, if it is a rank
 LIKELY_CONFIDENCE = 0.5
 
 Answer: TypeAlias = Literal["known", "likely", "unknown"]
