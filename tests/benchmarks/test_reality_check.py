@@ -38,8 +38,9 @@ def test_the_drop_is_the_own_choice_minus_the_choice_of_the_other_data_set():
     results += [result("prima", (), name, 0, 55.5) for name in accuracies]
     rows = reality_check.table(results).splitlines()[2:]
     assert rows == [
-        "| prima | 1 | 55.5 | 55.5 | 0.0 | 55.5 | 55.5 | 0.0 |",
-        "| dslda | 4 | 70.0 | 30.0 | 40.0 | 60.0 | 40.0 | 20.0 |",
+        "| prima | 1 | 1, 1 | 55.5 | 55.5 | 0.0 | 55.5 | 55.5 | 0.0 |",
+        "| dslda | 4 | 2, 2 | 70.0 ± 14.1 | 30.0 ± 14.1 | 40.0 ± 28.3 | "
+        "60.0 ± 14.1 | 40.0 ± 0.0 | 20.0 ± 14.1 |",
     ]
     chosen = "rendered: {'shrinkage': 0.001}; signs: {'shrinkage': 0.01}"
     assert reality_check.choices(results) == f"dslda: {chosen}"

@@ -92,8 +92,11 @@ def test_maps_are_those_that_prima_reads_in_the_trained_half():
         begun = train_objects.early(deep.body, x)
         maps = [*train_objects.late(deep.body, begun), begun]
         places = deep(frames).split(deep.sizes, 1)
-    read = [(0, 1.0), (0, 1 / 2), (0, 1 / 3), (1, 1 / 2), (1, 1 / 3), (2, 1 / 3), (3, 1 / 3)]
-    for place, (number, share) in zip(places, read, strict=True):
+    read = [(0, 1.0), (0, 1 / 2), (0, 1 / 3), (1, 1 / 3), (2, 1 / 3), None, (3, 1 / 3)]
+    for place, what in zip(places, read, strict=True):
+        if what is None:  # the quarters, which the training does not compare
+            continue
+        number, share = what
         assert torch.allclose(train_objects.features(maps[number], share), place, atol=1e-4)
 
 

@@ -56,7 +56,8 @@ def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_other
     """Rendered, one lesson each: seen in that room and in two others, where two more are shown.
 
     One stranger in ten may be known, which is never the case with ImageNet's weights. With those
-    for objects, one of the two strangers is known in some frames.
+    for objects, one of the two strangers is known in some frames. Elsewhere three of four frames
+    are known with these, and half of them with ImageNet's.
     """
     scene = Scene(frames=6, size=128)
     learner = Learner("prima", weights=weights, size=192, device="cpu")
@@ -74,7 +75,8 @@ def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_other
     assert np.mean(taken) <= 0.2
     assert weights == "objects" or not any(taken)
     known, never = told(things, 3, 7), told(others, 3, 7)
-    assert np.mean([p.known for p in known]) >= 0.75
+    least = {"objects": 0.75, "imagenet": 0.5}[weights]
+    assert np.mean([p.known for p in known]) >= least
     assert np.mean([a.familiarity > b.familiarity for a in known for b in never]) > 0.9
 
 

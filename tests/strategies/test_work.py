@@ -76,7 +76,7 @@ WORK = {
     "klda": (24, 98, 44, 806),
     "acil": (24, 96, 42, 791),
     "fsa": (24, 109, 51, 962),
-    "prima": (24, 553, 210, 1462),
+    "prima": (24, 551, 208, 1394),
     "cumulative": (720, 755, 752, 41290),
 }
 # fewer steps beside the passes, among which another pass would not be seen
