@@ -134,6 +134,7 @@ class Bench:
         for number in range(repeats):
             name = list(NAMES)[number % len(NAMES)]
             show_film(page, film(name))
+            page.evaluate(f"moved = {number}")  # the same frames are not taught twice
             lessons.append(lesson(page, f"new {name}", 30))
             until(page, TOLD)
             seconds.append(page.evaluate(FEEDBACK) / 1000)
